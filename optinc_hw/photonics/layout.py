@@ -1,0 +1,141 @@
+"""Names, order and places of everything on the chip: the vocabulary shared by twin, bench and files."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optinc_hw.errors import MatrixError
+
+
+@dataclass(frozen=True)
+class RectangularLayout:
+    """Rectangular (Clements) mesh of ``ports`` modes, ``ports`` columns and n(n-1)/2 MZIs.
+
+    Parameters
+    ----------
+    ports
+        Number of modes n, at least 2.
+
+    Raises
+    ------
+    MatrixError
+        If ``ports`` is not an integer of at least 2.
+    """
+
+    ports: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ports, int) or self.ports < 2:
+            raise MatrixError(f"a mesh needs an integer number of at least 2 ports, got {self.ports!r}")
+
+    @cached_property
+    def mzis(self) -> tuple[tuple[int, int], ...]:
+        """(column, upper mode) of each MZI in the order of the light, then from the top."""
+        return tuple(
+            (column, mode)
+            for column in range(self.ports)
+            for mode in range(column % 2, self.ports - 1, 2)
+        )
+
+    @cached_property
+    def columns(self) -> tuple[tuple[int, ...], ...]:
+        """Indices into ``mzis`` of the MZIs of each column (a column of n = 2 may be empty)."""
+        return tuple(
+            tuple(k for k, (c, _) in enumerate(self.mzis) if c == column) for column in range(self.ports)
+        )
+
+
+@dataclass(frozen=True)
+class ChipLayout:
+    """One OptINC chip: generator, mesh with output phases, attenuators, homodyne receivers.
+
+    The order of ``heaters`` and ``detectors`` is the order of every heater and detector axis in the project.
+
+    ========================  ==========================================================================
+    ``in_<i>_theta/_phi``     input modulator i (an MZI: amplitude by theta, phase by phi)
+    ``mzi_<c>_<m>_theta/_phi``  mesh MZI in column c with upper mode m
+    ``out_<j>``               output phase of mesh port j
+    ``att_<j>``               attenuator MZI of port j (theta only)
+    ``lo``                    phase of the local oscillator, common to all receivers
+    ``rx_<j>_plus/_minus``    the two photodiodes of the balanced receiver j (all plus first)
+    ========================  ==========================================================================
+    """
+
+    ports: int
+
+    @cached_property
+    def mesh(self) -> RectangularLayout:
+        """Layout of the mesh."""
+        return RectangularLayout(self.ports)
+
+    @cached_property
+    def heaters(self) -> tuple[str, ...]:
+        """Names of the H = n(n-1) + 4n + 1 heaters."""
+        names = [f"in_{i}_{kind}" for i in range(self.ports) for kind in ("theta", "phi")]
+        names += [f"mzi_{c}_{m}_{kind}" for c, m in self.mesh.mzis for kind in ("theta", "phi")]
+        names += [f"out_{j}" for j in range(self.ports)]
+        names += [f"att_{j}" for j in range(self.ports)]
+        return (*names, "lo")
+
+    @cached_property
+    def heater_index(self) -> dict[str, int]:
+        """Position of each heater name in ``heaters``."""
+        return {name: k for k, name in enumerate(self.heaters)}
+
+    @cached_property
+    def detectors(self) -> tuple[str, ...]:
+        """Names of the 2n photodiodes: all plus ports, then all minus ports."""
+        return tuple(f"rx_{j}_{side}" for side in ("plus", "minus") for j in range(self.ports))
+
+    @cached_property
+    def input_theta(self) -> NDArray[np.intp]:
+        """Heater indices of the n input modulators' internal phases."""
+        return np.arange(0, 2 * self.ports, 2)
+
+    @cached_property
+    def input_phi(self) -> NDArray[np.intp]:
+        """Heater indices of the n input modulators' external phases."""
+        return self.input_theta + 1
+
+    @cached_property
+    def mesh_theta(self) -> NDArray[np.intp]:
+        """Heater indices of the mesh's internal phases, in the order of ``mesh.mzis``."""
+        return 2 * self.ports + 2 * np.arange(len(self.mesh.mzis))
+
+    @cached_property
+    def mesh_phi(self) -> NDArray[np.intp]:
+        """Heater indices of the mesh's external phases, in the order of ``mesh.mzis``."""
+        return self.mesh_theta + 1
+
+    @cached_property
+    def output_phase(self) -> NDArray[np.intp]:
+        """Heater indices of the n output phases."""
+        return 2 * self.ports + 2 * len(self.mesh.mzis) + np.arange(self.ports)
+
+    @cached_property
+    def attenuator(self) -> NDArray[np.intp]:
+        """Heater indices of the n attenuators' internal phases."""
+        return self.output_phase + self.ports
+
+    @property
+    def lo(self) -> int:
+        """Heater index of the local oscillator's phase."""
+        return len(self.heaters) - 1
+
+    @cached_property
+    def heater_sites(self) -> NDArray[np.float64]:
+        """Places (H, 2) of the heaters: x along the light, y across, in pitches of neighbouring waveguides.
+
+        The generator stands eight pitches before the mesh and the receivers' LO heater far behind it, as a
+        designer would place them; crosstalk is a matter of neighbours within each group.
+        """
+        n = self.ports
+        sites = [(x, float(2 * i)) for i in range(n) for x in (-9.0, -11.0)]
+        for c, m in self.mesh.mzis:
+            sites += [(2.0 * c + 1.0, float(m)), (2.0 * c, float(m))]
+        sites += [(2.0 * n + 1.0, float(j)) for j in range(n)]
+        sites += [(2.0 * n + 4.0, float(j)) for j in range(n)]
+        sites.append((2.0 * n + 12.0, 0.0))
+        return np.array(sites)
