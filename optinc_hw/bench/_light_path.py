@@ -1,0 +1,84 @@
+"""Laser and power meters of a bench, set up on first use."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optinc_hw.bench._safe_state import Step
+from optinc_hw.bench.chip_file import ChipFile
+from optinc_hw.bench.description import Attachment
+from optinc_hw.bench.readings import DetectorReading
+from optinc_hw.units import dbm_to_watt, nm_to_m
+
+if TYPE_CHECKING:
+    from drivers.protocols import Laser, PowerMeter
+
+_LASER_DEADLINE_S = 30.0
+
+
+class LightPath:
+    """Laser in, photodiodes out.
+
+    Parameters
+    ----------
+    chip
+        Wavelength, power and averaging time.
+    laser_name, laser
+        The laser.
+    meters
+        Power meters by instrument name.
+    attachments
+        Ports and detectors of each of them.
+    """
+
+    def __init__(
+        self,
+        chip: ChipFile,
+        laser_name: str,
+        laser: "Laser",
+        meters: "Mapping[str, PowerMeter]",
+        attachments: Mapping[str, Attachment],
+    ) -> None:
+        self._chip = chip
+        self._laser_name = laser_name
+        self._laser = laser
+        self._meters = meters
+        self._attachments = attachments
+        self._laser_ready = False
+        self._meters_ready = False
+        self.driven = False
+        """True once this session has commanded the laser."""
+        self.readings = 0
+        """Number of readings so far."""
+
+    def switch(self, on: bool) -> None:
+        """Open or close the light; sets wavelength and power before the first light."""
+        self.driven = True
+        if on and not self._laser_ready:
+            self._laser.set_wavelength(nm_to_m(self._chip.laser.wavelength_nm))
+            self._laser.set_power(dbm_to_watt(self._chip.laser.power_dbm))
+            self._laser_ready = True
+        self._laser.set_light(on)
+        if on:
+            self._laser.wait_settled(_LASER_DEADLINE_S)
+
+    def read(self) -> DetectorReading:
+        """Read all photodiodes once; sets up the meters before the first reading."""
+        if not self._meters_ready:
+            for meter in self._meters.values():
+                meter.initialise(nm_to_m(self._chip.laser.wavelength_nm), self._chip.averaging_time_s)
+            self._meters_ready = True
+        count = sum(len(attachment.elements) for attachment in self._attachments.values())
+        power, valid = np.empty(count), np.empty(count, dtype=np.bool_)
+        for name, meter in self._meters.items():
+            attachment = self._attachments[name]
+            reading = meter.read_powers()
+            power[attachment.elements] = reading.power_w[attachment.channels]
+            valid[attachment.elements] = reading.valid[attachment.channels]
+        self.readings += 1
+        return DetectorReading(power, valid)
+
+    def safe_steps(self) -> list[Step]:
+        """One step: the laser's shutter closes."""
+        return [(self._laser_name, self._laser.make_safe)]

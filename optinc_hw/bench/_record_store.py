@@ -1,0 +1,111 @@
+"""Where the calibration record in force lives: beside chip.yaml, which points to it."""
+
+import re
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ruamel.yaml import YAML
+
+from optinc_hw.bench.chip_file import CHIP_FILE, ChipFile
+from optinc_hw.bench.write import write_atomically
+from optinc_hw.errors import CalibrationError, ConfigurationError
+
+if TYPE_CHECKING:
+    from optinc_hw.bench.record import CalibrationRecord
+
+_POINTER = re.compile(r"^calibration[ \t]*:[^\n#]*", flags=re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class RecordStore:
+    """Loads and saves the calibration record of one bench.
+
+    Parameters
+    ----------
+    folder
+        Bench folder.
+    chip
+        Content of its chip.yaml.
+    private_name
+        File name for a simulated session in a user's folder.  Its record belongs to a simulated chip, so it gets a
+        file of its own and chip.yaml, from which the real bench is driven, is left alone.  None for the normal rule.
+    """
+
+    folder: Path
+    chip: ChipFile
+    private_name: str | None = None
+
+    def load(self) -> "CalibrationRecord | None":
+        """Return the record in force, or None if there is none.
+
+        Raises
+        ------
+        ConfigurationError, CalibrationError
+            If the file is unreadable, or is the record of a chip with another number of ports.
+        """
+        from optinc_hw.bench.record import CalibrationRecord
+
+        name = self.private_name or self.chip.calibration
+        if name is None or (self.private_name and not (self.folder / name).is_file()):
+            return None
+        path = self.folder / name
+        record = CalibrationRecord.load(path)
+        self.check(record, f"{path}: ")
+        return record
+
+    def check(self, record: "CalibrationRecord", origin: str = "") -> None:
+        """Raise CalibrationError unless ``record`` is of a chip with this number of ports."""
+        if record.ports != self.chip.ports:
+            raise CalibrationError(
+                f"{origin}the calibration record is of a chip with {record.ports} ports, but chip.yaml in "
+                f"{self.folder} describes {self.chip.ports} ports; calibrate this chip"
+            )
+
+    def save(self, record: "CalibrationRecord") -> Path:
+        """Write ``record`` beside chip.yaml and make it the record in force; each file changes at once or not at all.
+
+        Raises
+        ------
+        CalibrationError
+            If the record is of another number of ports.
+        ConfigurationError
+            If a file cannot be written.
+        """
+        self.check(record)
+        name = self.private_name or f"calibration_{re.sub(r'[^0-9A-Za-z]', '', record.content_hash)[-12:]}.json"
+        path = self.folder / name
+        try:
+            record.save(path)
+            if self.private_name is None:
+                _point_to(self.folder / CHIP_FILE, name)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path}: the calibration record cannot be written ({error}); chip.yaml still names the former record; "
+                f"make room or the folder writable"
+            ) from error
+        return path
+
+
+def _point_to(chip_file: Path, name: str) -> None:
+    """Set ``calibration: name`` in ``chip_file`` and keep everything else of its text, comments included."""
+    text = chip_file.read_text(encoding="utf-8")
+    plain = YAML(typ="safe", pure=True)
+    wanted = dict(plain.load(text))
+    wanted["calibration"] = name
+    edited, count = _POINTER.subn(lambda found: f"calibration: {name}".ljust(len(found.group())), text)
+    if count != 1 or plain.load(edited) != wanted:
+        edited = _round_trip(text, name)  # an unusual way of writing the key: let ruamel find it
+    write_atomically(chip_file, edited)
+
+
+def _round_trip(text: str, name: str) -> str:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    data = yaml.load(text)
+    data["calibration"] = name
+    stream = StringIO()
+    yaml.dump(data, stream)
+    return stream.getvalue()

@@ -1,0 +1,84 @@
+"""Leaving a bench: every instrument made safe, once, whatever else fails or interrupts."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from optinc_hw.errors import InstrumentError
+
+log = logging.getLogger(__name__)
+
+Step = tuple[str, Callable[[], object]]
+"""Name of an instrument and what to do with it."""
+
+
+class TerminationHandler:
+    """Turns SIGTERM into SystemExit while a bench is open, so that ``with`` blocks and ``atexit`` run.
+
+    The handler does no I/O itself: the main thread may be in the middle of an exchange.  It is installed only
+    from the main thread (Python allows it nowhere else), and the former handler is put back.
+    """
+
+    def __init__(self) -> None:
+        self._former: Any = None  # Any: a handler may be a function, an enumeration member or a foreign C handler
+        self._installed = False
+
+    def install(self) -> None:
+        """Install the handler if this is the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._former = signal.signal(signal.SIGTERM, self._terminate)
+            self._installed = True
+
+    def restore(self) -> None:
+        """Put the former handler back, unless somebody else has replaced ours meanwhile."""
+        if not self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        self._installed = False
+        if signal.getsignal(signal.SIGTERM) == self._terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._former is None else self._former)
+
+    @staticmethod
+    def _terminate(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Hold back SIGINT and SIGTERM until the block ends: a second Ctrl-C must not stop the ramp to safety."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    former = {number: signal.signal(number, lambda got, _frame: pending.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for held, handler in former.items():
+            signal.signal(held, signal.SIG_DFL if handler is None else handler)
+        for number in dict.fromkeys(pending):
+            signal.raise_signal(number)
+
+
+def run_all(steps: Iterable[Step]) -> list[str]:
+    """Run each step, also after others failed; return one line for each failure."""
+    failures = []
+    for name, action in steps:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - a dead instrument must not keep the others from their safe state
+            log.error("%s: could not be brought into the safe state: %s", name, error)
+            failures.append(f"{name}: {error}")
+    return failures
+
+
+def unsafe_error(failures: list[str]) -> InstrumentError:
+    """Error that lists the instruments which could not be made safe."""
+    return InstrumentError(
+        f"{len(failures)} instrument(s) may not be in the safe state; all others are. Check the outputs by hand, then "
+        f"reconnect (the next start reports outputs that are not zero): " + " | ".join(failures)
+    )

@@ -1,0 +1,66 @@
+"""Simulated instruments for a bench folder: the same two files, only the addresses differ."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from optinc_hw.bench.description import BenchDescription
+from optinc_hw.bench.station_file import STATION_FILE, driver_size, known_driver, resolve_driver
+from optinc_hw.clock import Clock, SimulatedClock
+from optinc_hw.errors import ConfigurationError
+
+
+def start_simulation(description: BenchDescription, seed: int, stack: ExitStack) -> tuple[Mapping[str, str], Clock]:
+    """Start simulated instruments around one hidden chip; ``stack`` stops them.
+
+    Nothing but the addresses and the clock leaves this function: who drives the bench learns about the chip
+    only by measuring.
+
+    Parameters
+    ----------
+    description
+        Checked bench folder; instruments and wiring are taken from it.
+    seed
+        Seed of the hidden chip.
+    stack
+        Gets the callback that stops the servers.
+
+    Returns
+    -------
+    addresses, clock
+        Address of each simulated instrument, and the clock on which its time passes.
+
+    Raises
+    ------
+    ConfigurationError
+        If a driver has no simulated counterpart.
+    """
+    sizes = _kinds_and_sizes(description)
+    from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
+
+    specs = [InstrumentSpec(name=name, kind=kind, size=size) for name, (kind, size) in sizes.items()]
+    chip = description.chip
+    wiring = BenchWiring(
+        heaters={name: (entry.instrument, entry.channel) for name, entry in chip.heaters.entries.items()},
+        detectors={name: (entry.instrument, entry.port) for name, entry in chip.detectors.items()},
+        laser=chip.laser.instrument,
+    )
+    clock = SimulatedClock()
+    hidden = HiddenChip.from_seed(seed, ports=chip.ports, clock=clock)
+    simulated = stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
+    return dict(simulated.addresses), clock
+
+
+def _kinds_and_sizes(description: BenchDescription) -> dict[str, tuple[str, int]]:
+    """Return kind and size of the simulated counterpart of each instrument in use."""
+    found = {}
+    for name in description.roles:
+        entry = description.station.instruments[name]
+        known = known_driver(resolve_driver(entry.type))
+        size = driver_size(entry, known) if known is not None else None
+        if known is None or size is None:
+            raise ConfigurationError(
+                f"{description.folder / STATION_FILE}: instruments.{name}.type: there is no simulated instrument for "
+                f"driver {entry.type!r}; open the bench without simulate, or use one of the drivers of optinc-hw"
+            )
+        found[name] = (known.kind, size)
+    return found

@@ -1,0 +1,95 @@
+"""What ``optinc check`` shows: a bench folder validated, its wiring as rows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from optinc_hw.bench.description import BenchDescription, read_description
+from optinc_hw.bench.station_file import Role
+
+
+@dataclass(frozen=True)
+class InstrumentRow:
+    """One instrument of the station."""
+
+    name: str
+    role: Role | None
+    """None: in station.yaml, but not used by chip.yaml."""
+    driver: str
+    address: str | None
+    size: int | None
+    """Channels or ports, where the station file tells."""
+    used: int
+    """Channels or ports that chip.yaml uses."""
+
+
+@dataclass(frozen=True)
+class WiringRow:
+    """One element of the chip and its place; limits only for heaters."""
+
+    element: str
+    instrument: str
+    channel: int
+    max_voltage_v: float | None = None
+    max_current_a: float | None = None
+    max_power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """A valid bench folder, as tables."""
+
+    folder: Path
+    chip_name: str
+    ports: int
+    max_total_power_w: float
+    calibration: str | None
+    instruments: tuple[InstrumentRow, ...]
+    heaters: tuple[WiringRow, ...]
+    detectors: tuple[WiringRow, ...]
+
+
+def check_bench(folder: str | Path) -> BenchReport:
+    """Validate ``station.yaml`` and ``chip.yaml`` in ``folder`` without touching any instrument.
+
+    Returns
+    -------
+    BenchReport
+        Instruments and wiring as rows, in the order of station file and chip layout.
+
+    Raises
+    ------
+    ConfigurationError
+        As `read_description`.
+    """
+    description = read_description(folder)
+    heaters, detectors = description.chip.heaters, description.chip.detectors
+    return BenchReport(
+        folder=description.folder,
+        chip_name=description.chip.name,
+        ports=description.chip.ports,
+        max_total_power_w=description.chip.limits.total_power_w,
+        calibration=description.chip.calibration,
+        instruments=tuple(_instrument_row(description, name) for name in description.station.instruments),
+        heaters=tuple(
+            WiringRow(
+                name,
+                heaters.entries[name].instrument,
+                heaters.entries[name].channel,
+                heaters.limit(name, "max_voltage_v"),
+                heaters.limit(name, "max_current_a"),
+                heaters.limit(name, "max_power_w"),
+            )
+            for name in description.layout.heaters
+        ),
+        detectors=tuple(
+            WiringRow(name, detectors[name].instrument, detectors[name].port) for name in description.layout.detectors
+        ),
+    )
+
+
+def _instrument_row(description: BenchDescription, name: str) -> InstrumentRow:
+    entry = description.station.instruments[name]
+    role = description.roles.get(name)
+    attachment = description.heater_attachments.get(name) or description.detector_attachments.get(name)
+    used = len(attachment.elements) if attachment is not None else int(role == "laser")
+    return InstrumentRow(name, role, entry.type, entry.where, description.sizes.get(name), used)

@@ -1,0 +1,137 @@
+"""The interlock: refuses a whole set of heater voltages before any of them moves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optinc_hw.errors import ConfigurationError, LimitError
+
+Vector = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+"""Relative excess that is rounding of the caller's arithmetic, not a request beyond the limit."""
+
+
+def heater_power(voltage_v: Vector, resistance_ohm: Vector, beta_per_w: Vector) -> Vector:
+    """Electrical power of heaters whose resistance grows with their own power.
+
+    Solves ``P R0 (1 + beta P) = V^2`` for P, in the form that stays exact for small ``beta``.
+
+    Parameters
+    ----------
+    voltage_v, resistance_ohm, beta_per_w
+        float64 arrays of one shape: voltage in V, cold resistance R0 in ohm, beta in 1/W.
+
+    Returns
+    -------
+    NDArray
+        Power in W; ``inf`` where no power solves the equation (a negative beta and too high a voltage).
+    """
+    cold = voltage_v**2 / resistance_ohm
+    root = 1.0 + 4.0 * beta_per_w * cold
+    with np.errstate(invalid="ignore"):
+        power: Vector = np.where(root >= 0.0, 2.0 * cold / (1.0 + np.sqrt(root)), np.inf)
+    return power
+
+
+def heater_voltage(power_w: Vector, resistance_ohm: Vector, beta_per_w: Vector) -> Vector:
+    """Voltage in V that heats with ``power_w``: the inverse of `heater_power`, same shapes."""
+    return np.sqrt(power_w * resistance_ohm * (1.0 + beta_per_w * power_w))
+
+
+@dataclass(frozen=True)
+class Interlock:
+    """Limits of all heaters and of the chip, and the resistance model that turns voltages into currents.
+
+    Parameters
+    ----------
+    names
+        Names of the H heaters, in the order of every array.
+    max_voltage, max_current, max_power
+        Limits, float64 (H,), in V, A and W.
+    max_total_power
+        Limit of the summed power of all heaters in W.
+    resistance_ohm, beta_per_w
+        Resistance model ``R(P) = R0 (1 + beta P)``, float64 (H,): nominal, or from the calibration record.
+    """
+
+    names: Sequence[str]
+    max_voltage: Vector
+    max_current: Vector
+    max_power: Vector
+    max_total_power: float
+    resistance_ohm: Vector
+    beta_per_w: Vector
+
+    def __post_init__(self) -> None:
+        for name in ("max_voltage", "max_current", "max_power", "resistance_ohm", "beta_per_w"):
+            array = getattr(self, name)
+            if array.shape != (len(self.names),):
+                raise ConfigurationError(
+                    f"interlock: {name} has shape {array.shape}, but the chip has {len(self.names)} heaters; "
+                    f"give one value for each heater"
+                )
+
+    def with_resistance(self, resistance_ohm: Vector, beta_per_w: Vector) -> "Interlock":
+        """Return the same limits with another resistance model (R0 in ohm, beta in 1/W, both (H,))."""
+        return replace(self, resistance_ohm=resistance_ohm, beta_per_w=beta_per_w)
+
+    def power(self, voltages: Vector) -> Vector:
+        """Return the expected power (H,) in W at ``voltages`` (H,) in V."""
+        return heater_power(voltages, self.resistance_ohm, self.beta_per_w)
+
+    def voltage(self, powers: Vector) -> Vector:
+        """Return the voltages (H,) in V that give ``powers`` (H,) in W."""
+        return heater_voltage(powers, self.resistance_ohm, self.beta_per_w)
+
+    def check(self, voltages: Vector) -> None:
+        """Accept ``voltages`` (H,) in V or refuse all of them.
+
+        Raises
+        ------
+        LimitError
+            If a value is not finite, negative, or above a limit of its heater in V, A or W, or if the summed
+            power is above the chip's limit.  The message names heater, value, limit, unit and remedy.
+        """
+        if voltages.shape != (len(self.names),):
+            raise LimitError(
+                f"got voltages of shape {voltages.shape} for {len(self.names)} heaters; nothing was moved; "
+                f"give one voltage in V for each heater of the layout"
+            )
+        bad = ~(voltages >= 0.0) | ~np.isfinite(voltages)
+        if bad.any():
+            k = int(np.argmax(bad))
+            raise LimitError(
+                f"heater {self.names[k]}: voltage {voltages[k]:g} V is not in the range from 0 V to "
+                f"{self.max_voltage[k]:g} V; nothing was moved; give finite voltages of at least 0 V"
+            )
+        self._check_each("voltage", voltages, self.max_voltage, "V", "max_voltage_v")
+        power = self.power(voltages)
+        current = np.divide(power, voltages, out=np.zeros_like(power), where=voltages > 0.0)
+        self._check_each("current", current, self.max_current, "A", "max_current_a", voltages)
+        self._check_each("power", power, self.max_power, "W", "max_power_w", voltages)
+        total = float(power.sum())
+        if total > self.max_total_power * (1.0 + _ROUNDING):
+            k = int(np.argmax(power))
+            raise LimitError(
+                f"all heaters together: power {total:.4g} W exceeds limits.total_power_w = "
+                f"{self.max_total_power:.4g} W (largest: heater {self.names[k]}, {power[k]:.4g} W); nothing was moved; "
+                f"lower the voltages, or raise the limit in chip.yaml if chip and cooling allow it"
+            )
+
+    def _check_each(
+        self, quantity: str, values: Vector, limits: Vector, unit: str, key: str, voltages: Vector | None = None
+    ) -> None:
+        over = values > limits * (1.0 + _ROUNDING)
+        if not over.any():
+            return
+        k = int(np.argmax(over))
+        cause = "" if voltages is None else f" at {voltages[k]:.4g} V and {self.resistance_ohm[k]:.4g} ohm"
+        others = int(over.sum()) - 1
+        more = f" (and {others} more heaters)" if others else ""
+        raise LimitError(
+            f"heater {self.names[k]}: {quantity} {values[k]:.6g} {unit}{cause} exceeds {key} = {limits[k]:.6g} {unit}"
+            f"{more}; nothing was moved; lower the voltage, or raise {key} in chip.yaml if the chip allows it"
+        )

@@ -1,0 +1,176 @@
+"""Models of ``station.yaml``, which stays a plain QCoDeS station file."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from optinc_hw.bench._problems import Name, Problems, parse, read_yaml
+from optinc_hw.errors import ConfigurationError
+
+STATION_FILE = "station.yaml"
+
+Role = Literal["laser", "meter", "heaters"]
+
+_METHODS: Mapping[Role, tuple[str, ...]] = {
+    "laser": ("set_wavelength", "set_power", "set_light", "wait_settled", "make_safe", "close"),
+    "meter": ("initialise", "read_powers", "close"),
+    "heaters": (
+        "set_voltages",
+        "read_voltages",
+        "read_currents",
+        "set_channel_limits",
+        "nonzero_outputs",
+        "make_safe",
+        "close",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class KnownDriver:
+    """Return what is known of one of our drivers without connecting to it."""
+
+    kind: str
+    """Kind of the simulated instrument that speaks its protocol."""
+    size_key: str | None
+    """Key of ``init`` that holds the number of modules or ports."""
+    default_size: int | None
+    """Size when ``init`` does not say; None if it must."""
+    channels_per_unit: int
+    """Channels or ports per module or port."""
+
+
+_KNOWN_DRIVERS: Mapping[str, KnownDriver] = {
+    "QontrolQ8iv": KnownDriver("qontrol_q8iv", "modules", None, 8),
+    "SantecTSL570": KnownDriver("santec_tsl570", None, 1, 1),
+    "KeysightN7745A": KnownDriver("keysight_n7745a", "ports", 8, 1),
+}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ParameterEntry(_Strict):
+    """Attributes of one parameter that QCoDeS sets after construction.
+
+    ``initial_value`` is refused: it would write to the instrument while connecting.
+    """
+
+    alias: str | None = None
+    label: str | None = None
+    unit: str | None = None
+    scale: float | None = None
+    offset: float | None = None
+    step: float | None = None
+    inter_delay: float | None = None
+    post_delay: float | None = None
+    limits: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
+        default=None, description="a list [lowest, highest]"
+    )
+    monitor: bool | None = None
+
+
+class AddedParameterEntry(ParameterEntry):
+    """A delegate parameter that QCoDeS adds."""
+
+    source: str | None = None
+
+
+class InstrumentEntry(_Strict):
+    """One instrument of the station."""
+
+    type: Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)+$")] = Field(
+        description="the dotted path of the driver class, such as drivers.QontrolQ8iv"
+    )
+    address: str | None = Field(default=None, description="the address of the instrument, as text")
+    port: int | None = Field(default=None, description="a port number")
+    enable_forced_reconnect: bool = Field(default=False, description="true or false")
+    init: dict[str, Any] | None = Field(default=None, description="keyword arguments of the driver")
+    parameters: dict[str, ParameterEntry] = Field(default={}, description="attributes by parameter name")
+    add_parameters: dict[str, AddedParameterEntry] = Field(default={}, description="parameters to add")
+
+    @property
+    def where(self) -> str | None:
+        """Address, whether given as ``address`` or inside ``init``."""
+        inner = (self.init or {}).get("address")
+        return self.address if self.address is not None else None if inner is None else str(inner)
+
+
+class StationFile(_Strict):
+    """Content of ``station.yaml``."""
+
+    instruments: dict[Name, InstrumentEntry] = Field(description="a mapping from instrument name to its entry")
+
+
+def read_station_file(folder: Path) -> StationFile:
+    """Read ``folder/station.yaml``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file is missing or malformed; the message lists every fault with its key path and remedy.
+    """
+    path = folder / STATION_FILE
+    return parse(StationFile, read_yaml(path), path)
+
+
+def resolve_driver(dotted: str) -> type:
+    """Import the class at ``dotted``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the module cannot be imported or holds no such class.
+    """
+    module_name, _, class_name = dotted.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigurationError(f"driver {dotted!r}: module {module_name!r} cannot be imported ({error})") from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise ConfigurationError(f"driver {dotted!r}: module {module_name!r} has no class {class_name!r}")
+    return found
+
+
+def known_driver(driver: type) -> KnownDriver | None:
+    """Return what is known of ``driver`` if it is one of ours (or derived from one), else None."""
+    for base in driver.__mro__:
+        if base.__module__.split(".")[0] == "drivers" and base.__name__ in _KNOWN_DRIVERS:
+            return _KNOWN_DRIVERS[base.__name__]
+    return None
+
+
+def driver_size(entry: InstrumentEntry, known: KnownDriver) -> int | None:
+    """Return the number of modules or ports that ``entry`` states, or the driver's default."""
+    if known.size_key is None:
+        return known.default_size
+    size = (entry.init or {}).get(known.size_key, known.default_size)
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+
+
+def missing_methods(driver: type, role: Role) -> tuple[str, ...]:
+    """Return the methods of the ``role`` (see ``drivers.protocols``) that ``driver`` lacks."""
+    return tuple(name for name in _METHODS[role] if not callable(getattr(driver, name, None)))
+
+
+def check_addresses(station: StationFile, path: Path, problems: Problems) -> None:
+    """Note every address that two instruments share."""
+    seen: dict[str, str] = {}
+    for name, entry in station.instruments.items():
+        if entry.where is None:
+            continue
+        key = entry.where.strip().casefold()
+        if key in seen:
+            problems.add(
+                path,
+                f"instruments.{name}.address",
+                f"{entry.where!r} is also the address of {seen[key]!r}",
+                "give each instrument its own address",
+            )
+        seen.setdefault(key, name)

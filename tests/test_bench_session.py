@@ -1,0 +1,387 @@
+"""An open bench against instruments without a wire: order, wiring, safe state, lock."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import bench_fakes
+import numpy as np
+import pytest
+from bench_fakes import JOURNAL, SETTINGS, calls, write_fake_folder
+
+from optinc_hw.bench import Bench
+from optinc_hw.errors import (
+    CalibrationError,
+    ConfigurationError,
+    IdentityError,
+    InstrumentError,
+    LimitError,
+    LinkError,
+)
+
+HEATERS = 89
+
+
+@pytest.fixture
+def folder(tmp_path):
+    bench_fakes.reset()
+    return write_fake_folder(tmp_path / "bench")
+
+
+@pytest.fixture
+def bench(folder):
+    with Bench.open(folder) as opened:
+        yield opened
+
+
+def test_connecting_and_closing_asks_only_and_in_a_fixed_order(folder):
+    with Bench.open(folder):
+        pass
+    opened = [e[0] for e in calls(what="open")]
+    assert opened == ["meter_plus_0", "meter_minus_0", "laser", "heaters_0", "heaters_1"]
+    assert {e[1] for e in JOURNAL} == {"open", "close"}
+    assert [e[0] for e in calls(what="close")] == opened[::-1]
+
+
+def test_limits_and_ramp_are_armed_in_the_drivers(folder):
+    text = (folder / "chip.yaml").read_text()
+    line = "in_0_phi:      {instrument: heaters_0, channel: 1"
+    assert line in text
+    (folder / "chip.yaml").write_text(text.replace(line, f"{line}, max_voltage_v: 3.5"))
+    with Bench.open(folder) as bench:
+        chain = bench.station.components["heaters_0"]
+        assert chain.limits[0] == (10.0, 0.012, 0.060)
+        assert chain.limits[1] == (3.5, 0.012, 0.060)
+        assert len(chain.limits) == 64
+        assert (chain.ramp_step, chain.ramp_interval) == (2.5, 0.0002)
+        assert chain.clock is bench.clock
+        assert bench.max_voltage[1] == 3.5
+        assert bench.max_voltage.shape == bench.max_current.shape == bench.max_power.shape == (HEATERS,)
+
+
+def test_only_changed_channels_are_sent(bench):
+    voltages = np.linspace(0.0, 4.0, HEATERS)
+    bench.set_voltages(voltages)
+    first = calls(what="set_voltages")
+    assert [len(e[2]) for e in first] == [64, 25]
+    assert first[1][2][0] == voltages[64]
+    JOURNAL.clear()
+    bench.set_voltages(voltages)
+    assert calls(what="set_voltages") == []
+    voltages[70] = 1.0
+    bench.set_voltages(voltages)
+    assert calls(what="set_voltages") == [("heaters_1", "set_voltages", {6: 1.0})]
+    np.testing.assert_array_equal(bench.voltages, voltages)
+    reading = bench.read_heaters()
+    np.testing.assert_array_equal(reading.voltage_v, voltages)
+    np.testing.assert_allclose(reading.current_a, voltages / 1000.0)
+
+
+def test_the_returned_voltages_are_a_copy(bench):
+    bench.set_voltages(np.ones(HEATERS))
+    bench.voltages[:] = 9.0
+    np.testing.assert_array_equal(bench.voltages, np.ones(HEATERS))
+
+
+def test_a_refused_vector_moves_nothing(bench):
+    voltages = np.ones(HEATERS)
+    voltages[3] = 10.5
+    with pytest.raises(LimitError, match=r"heater in_1_phi: voltage 10.5 V exceeds max_voltage_v = 10 V"):
+        bench.set_voltages(voltages)
+    assert calls(what="set_voltages") == []
+
+
+def test_chains_never_pass_the_total_power_together(bench):
+    """4.0 W allowed: 60 heaters at 55 mW on the first chain, then the same heat moved to other heaters."""
+    hot, cold = bench.interlock.voltage(np.full(HEATERS, 0.055)), np.zeros(HEATERS)
+    before, after = cold.copy(), cold.copy()
+    before[25:] = hot[25:]
+    after[:64] = hot[:64]
+    bench.set_voltages(before)
+    JOURNAL.clear()
+    bench.set_voltages(after)
+    state = before.copy()
+    for name, _, values in calls(what="set_voltages"):
+        for channel, value in values.items():
+            state[channel + (64 if name == "heaters_1" else 0)] = value
+        assert bench.interlock.power(state).sum() <= bench.max_total_power
+    np.testing.assert_array_equal(state, after)
+
+
+def test_detectors_come_in_the_order_of_the_layout(folder):
+    text = (folder / "chip.yaml").read_text()
+    text = text.replace(
+        "rx_0_plus:     {instrument: meter_plus_0, port: 0}", "rx_0_plus: {instrument: meter_plus_0, port: 7}"
+    )
+    text = text.replace(
+        "rx_7_plus:     {instrument: meter_plus_0, port: 7}", "rx_7_plus: {instrument: meter_plus_0, port: 0}"
+    )
+    (folder / "chip.yaml").write_text(text)
+    with Bench.open(folder) as bench:
+        reading = bench.read_detectors()
+        bench.read_detectors()
+        assert bench.readings == 2
+    np.testing.assert_array_equal(reading.power_w, [8, 2, 3, 4, 5, 6, 7, 1, -1, -2, -3, -4, -5, -6, -7, -8])
+    assert np.flatnonzero(~reading.valid).tolist() == [1, 9]
+    assert calls("meter_plus_0", "initialise") == [("meter_plus_0", "initialise", pytest.approx(1550e-9), 0.01)]
+
+
+def test_first_light_sets_wavelength_and_power_once(bench):
+    bench.light(True)
+    bench.light(False)
+    bench.light(True)
+    assert [e[1:] for e in calls("laser")][1:] == [
+        ("wavelength", pytest.approx(1550e-9)),
+        ("power", pytest.approx(0.01)),
+        ("light", True),
+        ("wait_settled",),
+        ("light", False),
+        ("light", True),
+        ("wait_settled",),
+    ]
+
+
+def drive(bench):
+    bench.light(True)
+    bench.set_voltages(np.ones(HEATERS))
+
+
+def test_leaving_makes_everything_safe_once(folder):
+    with Bench.open(folder) as bench:
+        drive(bench)
+    assert [e[0] for e in calls(what="make_safe")] == ["heaters_0", "heaters_1", "laser"]
+    bench.close()
+    assert len(calls(what="make_safe")) == 3
+
+
+@pytest.mark.parametrize("error", [ValueError("user code"), KeyboardInterrupt(), SystemExit(3)])
+def test_an_exception_makes_safe_and_passes_through(folder, error):
+    with pytest.raises(type(error)), Bench.open(folder) as bench:
+        drive(bench)
+        raise error
+    assert len(calls(what="make_safe")) == 3
+
+
+def test_one_dead_link_does_not_keep_the_others_from_their_safe_state(folder):
+    with pytest.raises(InstrumentError, match="heaters_0: link is dead") as caught, Bench.open(folder) as bench:
+        drive(bench)
+        SETTINGS["dead"] = ("heaters_0",)
+    assert "1 instrument(s) may not be in the safe state" in str(caught.value)
+    assert [e[0] for e in calls(what="make_safe")] == ["heaters_1", "laser"]
+    assert len(calls(what="close")) == 5
+
+
+def test_a_dead_link_does_not_hide_the_users_exception(folder):
+    with pytest.raises(ValueError, match="user code") as caught, Bench.open(folder) as bench:
+        drive(bench)
+        SETTINGS["dead"] = ("laser",)
+        raise ValueError("user code")
+    assert any("laser: link is dead" in note for note in caught.value.__notes__)
+
+
+def test_sigterm_makes_safe_and_the_former_handler_returns(folder):
+    former = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught, Bench.open(folder) as bench:
+        drive(bench)
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert len(calls(what="make_safe")) == 3
+    assert signal.getsignal(signal.SIGTERM) == former
+
+
+def test_ctrl_c_while_making_safe_waits_until_all_are_safe(folder, monkeypatch):
+    original = bench_fakes.FakeHeaters.make_safe
+
+    def interrupted(self):
+        signal.raise_signal(signal.SIGINT)
+        original(self)
+
+    monkeypatch.setattr(bench_fakes.FakeHeaters, "make_safe", interrupted)
+    with pytest.raises(KeyboardInterrupt), Bench.open(folder) as bench:
+        drive(bench)
+    assert [e[0] for e in calls(what="make_safe")] == ["heaters_0", "heaters_1", "laser"]
+    assert len(calls(what="close")) == 5
+
+
+def test_a_bench_opened_in_another_thread_installs_no_handler(folder):
+    former = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def work():
+        with Bench.open(folder) as bench:
+            seen.append(signal.getsignal(signal.SIGTERM))
+            drive(bench)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [former]
+    assert len(calls(what="make_safe")) == 3
+
+
+def run_script(folder, body):
+    script = f"""
+        import sys
+        sys.path[:0] = [{str(Path(bench_fakes.__file__).parent)!r}, {str(Path.cwd())!r}]
+        import numpy as np, bench_fakes
+        from optinc_hw.bench import Bench
+        class Journal(list):
+            def append(self, entry):
+                print(entry[0], entry[1], flush=True)
+        bench_fakes.JOURNAL = Journal()
+        bench = Bench.open({str(folder)!r})
+        bench.set_voltages(np.ones({HEATERS}))
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script) + textwrap.dedent(body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_a_session_without_a_with_block_is_made_safe_when_python_ends(folder):
+    process = run_script(folder, "sys.exit(0)")
+    output, _ = process.communicate(timeout=60)
+    assert "heaters_0 make_safe\nheaters_1 make_safe\n" in output
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a process can handle")
+def test_sigterm_from_outside_makes_safe(folder):
+    process = run_script(folder, "print('ready', flush=True)\nimport time\ntime.sleep(60)")
+    for line in process.stdout:
+        if line == "ready\n":
+            break
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert "heaters_0 make_safe\nheaters_1 make_safe\n" in output
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_two_processes_cannot_drive_one_bench_and_a_crash_leaves_no_lock(folder):
+    process = run_script(folder, "print('ready', flush=True)\nimport time\ntime.sleep(60)")
+    for line in process.stdout:
+        if line == "ready\n":
+            break
+    with pytest.raises(LinkError, match="in use by another process"):
+        Bench.open(folder)
+    process.kill()
+    process.communicate(timeout=60)
+    with Bench.open(folder):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_move_the_heaters_of_its_parent(folder):
+    process = run_script(
+        folder,
+        """
+        import os
+        child = os.fork()
+        if child == 0:
+            bench.close()
+            print("child left", flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("parent leaves", flush=True)
+        """,
+    )
+    output, _ = process.communicate(timeout=60)
+    assert output.index("child left") < output.index("parent leaves") < output.index("heaters_0 make_safe")
+    assert output.count("heaters_0 make_safe") == 1
+
+
+def test_outputs_found_at_start_are_reported_and_left_alone(folder, caplog):
+    SETTINGS["at_start"] = {"heaters_0": {1: 5.0}, "heaters_1": {63: 2.0}}
+    with Bench.open(folder) as bench:
+        assert bench.found_at_start == {"in_0_phi": 5.0, "heaters_1[63]": 2.0}
+        assert bench.voltages[1] == 5.0
+        assert "2 heater outputs are not zero at the start (in_0_phi 5 V, heaters_1[63] 2 V)" in caplog.text
+        assert calls(what="make_safe") == calls(what="set_voltages") == []
+    assert calls(what="make_safe") == []
+    with Bench.open(folder) as bench:
+        bench.make_safe()
+        assert [e[0] for e in calls(what="make_safe")] == ["heaters_0", "heaters_1", "laser"]
+        np.testing.assert_array_equal(bench.voltages, np.zeros(HEATERS))
+
+
+def test_an_unreachable_instrument_closes_those_already_open(folder):
+    path = folder / "station.yaml"
+    path.write_text(path.read_text().replace("'fake:heaters_1'", "'fake:unreachable'"))
+    with pytest.raises(LinkError, match="heaters_1: nobody answers at fake:unreachable"):
+        Bench.open(folder)
+    assert len(calls(what="close")) >= 4
+    path.write_text(path.read_text().replace("'fake:unreachable'", "'fake:heaters_1'"))
+    with Bench.open(folder):
+        pass
+
+
+def test_arguments_that_a_driver_refuses_are_a_configuration_error(folder):
+    path = folder / "station.yaml"
+    path.write_text(path.read_text().replace("modules: 8", "modulez: 8"))
+    with pytest.raises(ConfigurationError, match=r"instruments.heaters_0.init: driver .* refuses its arguments"):
+        Bench.open(folder)
+
+
+def test_another_serial_number_is_refused(folder):
+    path = folder / "chip.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("serial_numbers: {}", "serial_numbers: {laser: SN-laser}"))
+    with Bench.open(folder):
+        pass
+    path.write_text(text.replace("serial_numbers: {}", "serial_numbers: {laser: SN-7}"))
+    with pytest.raises(IdentityError, match=r"'laser' at 'fake:laser' has serial number 'SN-laser', .* expects 'SN-7'"):
+        Bench.open(folder)
+
+
+def test_a_chain_with_too_few_channels_is_refused(folder):
+    SETTINGS["channels"] = 56
+    with pytest.raises(IdentityError, match="'heaters_0' has 56 channels, but chip.yaml uses channel 63"):
+        Bench.open(folder)
+
+
+def test_a_name_in_use_is_refused(bench, tmp_path):
+    other = write_fake_folder(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="an instrument of this name is already open in this process"):
+        Bench.open(other)
+
+
+def test_a_failed_move_is_sent_again(bench):
+    bench.set_voltages(np.ones(HEATERS))
+    SETTINGS["dead"] = ("heaters_1",)
+    with pytest.raises(LinkError):
+        bench.set_voltages(np.full(HEATERS, 2.0))
+    np.testing.assert_array_equal(bench.voltages, np.full(HEATERS, 2.0))
+    SETTINGS["dead"] = ()
+    JOURNAL.clear()
+    bench.set_voltages(np.full(HEATERS, 2.0))
+    assert [(e[0], len(e[2])) for e in calls(what="set_voltages")] == [("heaters_1", 25)]
+
+
+def test_a_closed_bench_refuses_everything(folder):
+    with Bench.open(folder) as bench:
+        pass
+    for action in (
+        bench.read_detectors,
+        bench.read_heaters,
+        bench.make_safe,
+        lambda: bench.light(True),
+        lambda: drive(bench),
+    ):
+        with pytest.raises(InstrumentError, match="is closed; open it again"):
+            action()
+
+
+def test_without_a_calibration_the_record_is_required_by_name(bench):
+    assert bench.record is None
+    with pytest.raises(CalibrationError, match="has no calibration in force; run `optinc calibrate`"):
+        bench.require_record()
+
+
+def test_fakes_cannot_be_simulated(folder):
+    with pytest.raises(ConfigurationError, match="there is no simulated instrument for driver 'bench_fakes.FakeMeter'"):
+        Bench.open(folder, simulate=True)
