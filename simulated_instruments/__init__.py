@@ -1,0 +1,22 @@
+"""Simulated instruments on one hidden chip, speaking their wire protocols over TCP and pseudo-terminals."""
+
+from simulated_instruments._effects import HiddenEffects
+from simulated_instruments._parameters import HiddenParameters
+from simulated_instruments.bench import BenchWiring, InstrumentSpec, SimulatedBench, default_bench
+from simulated_instruments.hidden_chip import HiddenChip
+from simulated_instruments.keysight_n7745a import SimulatedKeysightN7745A
+from simulated_instruments.qontrol_q8iv import SimulatedQontrolQ8iv
+from simulated_instruments.santec_tsl570 import SimulatedSantecTSL570
+
+__all__ = [
+    "BenchWiring",
+    "HiddenChip",
+    "HiddenEffects",
+    "HiddenParameters",
+    "InstrumentSpec",
+    "SimulatedBench",
+    "SimulatedKeysightN7745A",
+    "SimulatedQontrolQ8iv",
+    "SimulatedSantecTSL570",
+    "default_bench",
+]

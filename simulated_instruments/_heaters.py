@@ -1,0 +1,94 @@
+"""Electrical and thermal side of the hidden chip: heaters whose resistance grows, and heat that lags behind."""
+
+import math
+
+import numpy as np
+
+from simulated_instruments._parameters import FloatArray, HiddenParameters
+
+_SETTLED_TIME_CONSTANTS = 40.0  # exp(-40) is far below the resolution of float64
+
+
+class HeaterBank:
+    """Voltages on all heaters of a chip, and the heat that they give off as time goes by.
+
+    Parameters
+    ----------
+    parameters
+        Resistances and their growth are read from here.
+    time_constant_s
+        First-order time constant of the heat; 0 for heat without lag.
+    now
+        Present time in s.
+    """
+
+    def __init__(self, parameters: HiddenParameters, time_constant_s: float, now: float) -> None:
+        self._resistance = parameters.resistance_ohm
+        self._growth = parameters.resistance_growth_per_w
+        self._time_constant = time_constant_s
+        self._time = now
+        self._settled = True
+        self._target: FloatArray | None = np.zeros_like(self._resistance)
+        self.heat_w = np.zeros_like(self._resistance)
+        self.voltage_v = np.zeros_like(self._resistance)
+        self.revision = 0
+
+    def set_voltage(self, heater: int, voltage_v: float) -> None:
+        """Put a voltage on one heater; call ``advance`` to the present time before."""
+        if self.voltage_v[heater] != voltage_v:
+            self.voltage_v[heater] = voltage_v
+            self._target = None
+            self._settled = False
+
+    def advance(self, now: float) -> None:
+        """Let the heat relax until ``now``; ``revision`` grows whenever the heat changes."""
+        if self._settled:
+            self._time = now
+            return
+        elapsed = now - self._time
+        if elapsed <= 0.0 and self._time_constant > 0.0:
+            return
+        target = self.power_w
+        self._time = now
+        if elapsed >= _SETTLED_TIME_CONSTANTS * self._time_constant:
+            self._settled = True
+            self.heat_w = target
+        else:
+            self.heat_w = target + (self.heat_w - target) * math.exp(-elapsed / self._time_constant)
+        self.revision += 1
+
+    def restart(self, now: float) -> None:
+        """Go over to another clock that shows ``now``, with the heat settled."""
+        self.heat_w = self.power_w
+        self._settled = True
+        self._time = now
+        self.revision += 1
+
+    @property
+    def power_w(self) -> FloatArray:
+        """Electrical power (H,) in W: P R(P) = V^2 with R(P) = R0 (1 + beta P)."""
+        if self._target is None:
+            cold = self.voltage_v**2 / self._resistance
+            self._target = 2.0 * cold / (1.0 + np.sqrt(1.0 + 4.0 * self._growth * cold))
+        return self._target
+
+    def current_a(self, heater: int) -> float:
+        """Return the current in A that the present voltage drives through one heater."""
+        voltage = float(self.voltage_v[heater])
+        resistance = float(self._resistance[heater])
+        cold = voltage * voltage / resistance
+        power = 2.0 * cold / (1.0 + math.sqrt(1.0 + 4.0 * float(self._growth[heater]) * cold))
+        return voltage / (resistance * (1.0 + float(self._growth[heater]) * power))
+
+    def currents_a(self) -> FloatArray:
+        """Return the currents (H,) in A."""
+        currents: FloatArray = self.voltage_v / (self._resistance * (1.0 + self._growth * self.power_w))
+        return currents
+
+    def voltage_for_current(self, heater: int, current_a: float) -> float:
+        """Return the voltage in V at which ``current_a`` flows; infinite where the heater would run away."""
+        resistance = float(self._resistance[heater])
+        runaway = current_a * current_a * resistance * float(self._growth[heater])
+        if runaway >= 1.0:
+            return math.inf
+        return current_a * resistance / (1.0 - runaway)

@@ -1,0 +1,53 @@
+"""What a transport needs from a simulated instrument: a session that turns received bytes into replies."""
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+_LONGEST_MESSAGE = 65536
+
+
+class Session(Protocol):
+    """One client's conversation; holds the bytes of a message that has not ended yet."""
+
+    def receive(self, data: bytes) -> bytes:
+        """Take bytes as they arrive and return the bytes to send back, which may be none."""
+        ...
+
+
+class SimulatedInstrument(Protocol):
+    """An instrument whose state is shared by all its sessions."""
+
+    def open_session(self) -> Session:
+        """Return a session for a new client; changes nothing in the instrument."""
+        ...
+
+
+class LineSession:
+    """Cut a byte stream into lines and answer each.
+
+    Parameters
+    ----------
+    answer
+        Called with each line (no terminator, not empty); returns the reply with its terminator, or nothing.
+    terminators
+        Regular expression of what ends a line.
+    """
+
+    def __init__(self, answer: Callable[[str], bytes], terminators: bytes = rb"[\r\n]") -> None:
+        self._answer = answer
+        self._split = re.compile(terminators).split
+        self._rest = b""
+
+    def receive(self, data: bytes) -> bytes:
+        """Answer all lines that ``data`` completes."""
+        *lines, rest = self._split(self._rest + data if self._rest else data)
+        # A client that never ends its line must not fill the memory; real input buffers overflow as well.
+        self._rest = rest if len(rest) <= _LONGEST_MESSAGE else b""
+        if len(lines) == 1:
+            return self._reply(lines[0])
+        return b"".join([self._reply(line) for line in lines])
+
+    def _reply(self, line: bytes) -> bytes:
+        text = line.decode("ascii", errors="replace").strip()
+        return self._answer(text) if text else b""

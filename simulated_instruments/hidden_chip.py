@@ -1,0 +1,329 @@
+"""The physical chip behind the simulated instruments, with its truth hidden from calibration."""
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optinc_hw.clock import Clock, SimulatedClock
+from optinc_hw.errors import ConfigurationError
+from optinc_hw.photonics.layout import ChipLayout
+from simulated_instruments._effects import HiddenEffects
+from simulated_instruments._heaters import HeaterBank
+from simulated_instruments._optics import ChipOptics
+from simulated_instruments._parameters import FloatArray, HiddenParameters, draw_parameters
+
+_FORMAT = "optinc hidden chip"
+_VERSION = 1
+_PARAMETER_STREAM, _NOISE_STREAM = 0, 1
+_NOISE_BLOCK = 256
+
+
+class HiddenChip:
+    """One imperfect OptINC chip: heaters warm it, a laser lights it, photodiodes see it.
+
+    Instruments act on it through voltages, light and readings; calibration must never read ``parameters``. All
+    methods may be called from several threads.
+
+    Parameters
+    ----------
+    layout
+        Names and order of heaters and detectors.
+    effects
+        Scalar effects: splitter, noise, thermal time constant, design wavelength.
+    parameters
+        The truth about this chip.
+    noise_entropy
+        Seed of the reading noise. Each detector has a stream of its own, so readings do not depend on the order in
+        which meters are asked.
+    clock
+        Time; a ``SimulatedClock`` of its own by default.
+    """
+
+    def __init__(
+        self,
+        layout: ChipLayout,
+        effects: HiddenEffects,
+        parameters: HiddenParameters,
+        noise_entropy: int,
+        clock: Clock | None = None,
+    ) -> None:
+        self.layout = layout
+        self.effects = effects
+        self.parameters = parameters
+        self._noise_entropy = noise_entropy
+        self._clock: Clock = SimulatedClock() if clock is None else clock
+        self._lock = threading.RLock()
+        self._heaters = HeaterBank(parameters, effects.thermal_time_constant_s, self._clock.now())
+        self._optics = ChipOptics(layout, effects, parameters)
+        self._laser_power_w = 0.0
+        self._wavelength_m = effects.design_wavelength_m
+        self._coming_light: tuple[float, float, float] | None = None
+        self._unit_powers: FloatArray | None = None
+        self._unit_powers_for = (-1, 0.0)
+        detectors = len(layout.detectors)
+        self._noise_streams = [
+            np.random.default_rng(np.random.SeedSequence(noise_entropy, spawn_key=(d,))) for d in range(detectors)
+        ]
+        self._noise = np.empty((detectors, _NOISE_BLOCK))
+        self._noise_used = np.full(detectors, _NOISE_BLOCK)
+
+    @classmethod
+    def from_seed(
+        cls, seed: int, ports: int = 8, *, effects: HiddenEffects | None = None, clock: Clock | None = None
+    ) -> Self:
+        """Draw a chip: the same seed, ports and effects give the same chip and the same noise.
+
+        Parameters
+        ----------
+        seed
+            Non-negative integer.
+        ports
+            Number of ports n, at least 2.
+        effects
+            Sizes of the effects; the defaults of ``HiddenEffects`` when left out.
+        clock
+            Time; a ``SimulatedClock`` of its own by default.
+
+        Raises
+        ------
+        ConfigurationError
+            If the seed is not a non-negative integer.
+        MatrixError
+            If ``ports`` is not an integer of at least 2.
+        """
+        if not isinstance(seed, Integral) or seed < 0:
+            raise ConfigurationError(f"the seed of a hidden chip must be an integer >= 0, got {seed!r}")
+        layout = ChipLayout(ports)
+        effects = HiddenEffects() if effects is None else effects
+        parameters = draw_parameters(layout, effects, np.random.default_rng([seed, _PARAMETER_STREAM]))
+        words = np.random.SeedSequence([seed, _NOISE_STREAM]).generate_state(4)
+        entropy = sum(int(word) << (32 * k) for k, word in enumerate(words))
+        return cls(layout, effects, parameters, entropy, clock)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> Self:
+        """Load a chip from ``to_file``; heaters are at 0 V, the laser is dark, and the noise starts afresh.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be read, is not a hidden chip of this version, or its content does not fit together.
+        """
+        path = Path(path)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError(f"cannot read hidden chip {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"hidden chip {path} is not JSON: {error}") from error
+        try:
+            if content["format"] != _FORMAT or content["version"] != _VERSION:
+                raise ConfigurationError(f"format must be {_FORMAT!r}, version {_VERSION}")
+            layout = ChipLayout(content["ports"])
+            effects = HiddenEffects(**content["effects"])
+            parameters = HiddenParameters.from_lists(content["parameters"], layout)
+            entropy = content["noise_entropy"]
+            if not isinstance(entropy, int) or entropy < 0:
+                raise ConfigurationError("noise_entropy must be an integer >= 0")
+        except (KeyError, TypeError, AttributeError, ValueError, ConfigurationError) as error:
+            raise ConfigurationError(f"hidden chip {path} does not hold together: {error}") from error
+        return cls(layout, effects, parameters, entropy, clock)
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Write the chip (not its present voltages or light) to a JSON file, all or nothing.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be written.
+        """
+        path = Path(path)
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "ports": self.layout.ports,
+            "noise_entropy": self._noise_entropy,
+            "effects": dataclasses.asdict(self.effects),
+            "parameters": self.parameters.to_lists(),
+        }
+        try:
+            _write_atomically(path, json.dumps(content))
+        except OSError as error:
+            raise ConfigurationError(f"cannot write hidden chip {path}: {error.strerror}") from error
+
+    @property
+    def clock(self) -> Clock:
+        """Time of the chip; setting another clock leaves the heat settled."""
+        return self._clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        with self._lock:
+            if clock is not self._clock:
+                self._apply_coming_light(math.inf)
+                self._clock = clock
+                self._heaters.restart(clock.now())
+
+    def set_heater_voltages(self, values: Mapping[int, float]) -> None:
+        """Put voltages on heaters at the present time.
+
+        Parameters
+        ----------
+        values
+            Volt per heater index; other heaters keep theirs.
+
+        Raises
+        ------
+        ConfigurationError
+            If a heater does not exist, or a voltage is negative or not finite; nothing was changed.
+        """
+        for heater, voltage in values.items():
+            self._check_heater(heater)
+            if not 0.0 <= voltage < math.inf:
+                name = self.layout.heaters[heater]
+                raise ConfigurationError(f"hidden chip: heater {name} cannot take {voltage!r} V; give 0 V or more")
+        with self._lock:
+            self._heaters.advance(self._clock.now())
+            for heater, voltage in values.items():
+                self._heaters.set_voltage(heater, voltage)
+
+    def heater_voltage(self, heater: int) -> float:
+        """Return the voltage on a heater in V."""
+        self._check_heater(heater)
+        with self._lock:
+            return float(self._heaters.voltage_v[heater])
+
+    def heater_current(self, heater: int) -> float:
+        """Return the current through a heater in A; the resistance follows the power without lag."""
+        self._check_heater(heater)
+        with self._lock:
+            return self._heaters.current_a(heater)
+
+    def heater_currents(self) -> FloatArray:
+        """Return the currents (H,) through all heaters in A."""
+        with self._lock:
+            return self._heaters.currents_a()
+
+    def voltage_for_current(self, heater: int, current_a: float) -> float:
+        """Return the voltage in V that drives ``current_a`` through a heater; infinite beyond thermal runaway."""
+        self._check_heater(heater)
+        return self._heaters.voltage_for_current(heater, current_a)
+
+    def set_laser(self, power_w: float, wavelength_m: float, *, at_s: float | None = None) -> None:
+        """Change the light that enters the chip.
+
+        Parameters
+        ----------
+        power_w
+            Power in W; 0 is dark.
+        wavelength_m
+            Wavelength in m.
+        at_s
+            Time on the clock at which the change happens (a laser that tunes); at once when left out. A later call
+            replaces a change that is still to come.
+
+        Raises
+        ------
+        ConfigurationError
+            If the power is negative, the wavelength not positive, or one of them not finite.
+        """
+        if not (0.0 <= power_w < math.inf and 0.0 < wavelength_m < math.inf):
+            raise ConfigurationError(f"hidden chip: laser of {power_w!r} W at {wavelength_m!r} m is not possible")
+        with self._lock:
+            now = self._clock.now()
+            self._apply_coming_light(now)
+            self._coming_light = (now if at_s is None else at_s, power_w, wavelength_m)
+            self._apply_coming_light(now)
+
+    def detector_powers(self) -> FloatArray:
+        """Return the (2n,) optical powers in W on the photodiodes at the clock's present time."""
+        with self._lock:
+            return self._powers() * 1.0
+
+    def measure(self, detectors: Sequence[int] | NDArray[np.intp], averaging_time_s: float | FloatArray) -> FloatArray:
+        """Return what electronics behind photodiodes read at the present time: gain, dark offset, noise.
+
+        Parameters
+        ----------
+        detectors
+            Indices of the detectors, each at most once.
+        averaging_time_s
+            Averaging time in s, one for all or (len,); it scales the noise and does not move the clock.
+
+        Returns
+        -------
+        NDArray
+            (len,) readings in W; may be negative in the dark.
+        """
+        index = np.asarray(detectors, dtype=np.intp)
+        effects = self.effects
+        with self._lock:
+            reading = self._powers()[index] * self.parameters.gain[index]
+            variance = (effects.noise_relative * reading) ** 2 + effects.noise_floor_w**2
+            sigma = np.sqrt(variance * (effects.noise_averaging_s / np.asarray(averaging_time_s)))
+            return np.asarray(reading + self.parameters.dark_w[index] + sigma * self._next_noise(index))
+
+    def generator(self, name: str) -> np.random.Generator:
+        """Return a new Generator for the noise of the instrument ``name``, the same for the same chip and name."""
+        key = (len(self.layout.detectors), zlib.crc32(name.encode()))
+        return np.random.default_rng(np.random.SeedSequence(self._noise_entropy, spawn_key=key))
+
+    def _powers(self) -> FloatArray:
+        now = self._clock.now()
+        if self._coming_light is not None:
+            self._apply_coming_light(now)
+        self._heaters.advance(now)
+        wanted = (self._heaters.revision, self.effects.design_wavelength_m / self._wavelength_m)
+        if self._unit_powers is None or self._unit_powers_for != wanted:
+            self._unit_powers = self._optics.unit_powers(self._heaters.heat_w, wanted[1])
+            self._unit_powers_for = wanted
+        powers: FloatArray = self._unit_powers * self._laser_power_w
+        return powers
+
+    def _apply_coming_light(self, now: float) -> None:
+        if self._coming_light is not None and self._coming_light[0] <= now:
+            _, self._laser_power_w, self._wavelength_m = self._coming_light
+            self._coming_light = None
+
+    def _next_noise(self, index: NDArray[np.intp]) -> FloatArray:
+        used = self._noise_used[index]
+        if used.size and int(used.max()) >= _NOISE_BLOCK:
+            for d in index[used >= _NOISE_BLOCK]:
+                self._noise[d] = self._noise_streams[d].standard_normal(_NOISE_BLOCK)
+                self._noise_used[d] = 0
+            used = self._noise_used[index]
+        self._noise_used[index] += 1
+        noise: FloatArray = self._noise[index, used]
+        return noise
+
+    def _check_heater(self, heater: int) -> None:
+        if not 0 <= heater < len(self.layout.heaters):
+            raise ConfigurationError(
+                f"hidden chip: there is no heater {heater!r}; the {self.layout.ports}-port chip has "
+                f"0..{len(self.layout.heaters) - 1}"
+            )
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` beside ``path`` and rename it, so that readers see the old file or the new one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
