@@ -48,7 +48,7 @@ class _Fake(Instrument):
         self.note("make_safe")
 
     def close(self):
-        if not self.closed:  # QCoDeS closes again when the object is collected
+        if not getattr(self, "closed", True):  # QCoDeS closes again when the object is collected
             self.closed = True
             JOURNAL.append((self.name, "close"))
         super().close()

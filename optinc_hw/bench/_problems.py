@@ -11,7 +11,8 @@ from ruamel.yaml.error import YAMLError
 
 from optinc_hw.errors import ConfigurationError
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+Name = Annotated[str, StringConstraints(pattern=_NAME_PATTERN)]
 """Instrument and chip names: ASCII identifiers, because QCoDeS makes attributes of them."""
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -100,7 +101,7 @@ def _explain(
         return f"unknown key (its value is {_short(value)})", suggest(last, fields)
     if kind == "missing":
         return "this key is missing", f"add it: {meaning}" if meaning else "add it"
-    if kind == "string_pattern_mismatch":
+    if kind == "string_pattern_mismatch" and _NAME_PATTERN in message:
         return f"{_short(value)} is not a name", f"use {_NAME_RULE}"
     if kind == "value_error":
         return f"{_short(value)}: {message.removeprefix('Value error, ')}", "correct this entry"

@@ -15,7 +15,7 @@ from optinc_hw.errors import CalibrationError, ConfigurationError
 if TYPE_CHECKING:
     from optinc_hw.bench.record import CalibrationRecord
 
-_POINTER = re.compile(r"^calibration[ \t]*:[^\n#]*", flags=re.MULTILINE)
+_POINTER = re.compile(r"^(calibration[ \t]*:[^\n#]*)(#[^\n]*)?$", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,15 @@ def _point_to(chip_file: Path, name: str) -> None:
     plain = YAML(typ="safe", pure=True)
     wanted = dict(plain.load(text))
     wanted["calibration"] = name
-    edited, count = _POINTER.subn(lambda found: f"calibration: {name}".ljust(len(found.group())), text)
+    edited, count = _POINTER.subn(lambda found: _line(name, found[1], found[2]), text)
     if count != 1 or plain.load(edited) != wanted:
         edited = _round_trip(text, name)  # an unusual way of writing the key: let ruamel find it
     write_atomically(chip_file, edited)
+
+
+def _line(name: str, former: str, comment: str | None) -> str:
+    value = f"calibration: {name}"
+    return value if comment is None else f"{value.ljust(len(former) - 1)} {comment}"
 
 
 def _round_trip(text: str, name: str) -> str:

@@ -41,7 +41,13 @@ class Bench:
     """
 
     def __init__(
-        self, description: BenchDescription, instruments: Connected, clock: Clock, store: RecordStore, stack: ExitStack
+        self,
+        description: BenchDescription,
+        instruments: Connected,
+        clock: Clock,
+        store: RecordStore,
+        record: "CalibrationRecord | None",
+        stack: ExitStack,
     ) -> None:
         self._description = description
         self._instruments = instruments
@@ -50,8 +56,8 @@ class Bench:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._closed = False
-        self._record = store.load()
-        self._interlock = self._interlock_for(self._record)
+        self._record = record
+        self._interlock = self._interlock_for(record)
         self._found_at_start = outputs_at_start(description, instruments.heaters)
         self._heaters = HeaterDrive(
             instruments.heaters,
@@ -132,6 +138,7 @@ class Bench:
         cls, description: BenchDescription, store: RecordStore, simulate: bool, seed: int, resources: ExitStack
     ) -> Self:
         with resources as stack:
+            record = store.load()
             if simulate:
                 addresses, clock = start_simulation(description, seed, stack)
                 instruments = connect(description, clock, addresses, stack)
@@ -139,7 +146,7 @@ class Bench:
                 clock = WallClock()
                 take_lock(description.folder, stack)
                 instruments = connect(description, clock, None, stack)
-            return cls(description, instruments, clock, store, stack)
+            return cls(description, instruments, clock, store, record, stack)
 
     def __enter__(self) -> Self:
         return self
