@@ -50,6 +50,7 @@ class QontrolChannels:
             self._voltage[channel] = chip.heater_voltage(heater)
         self.max_voltage_v = [FULL_VOLTAGE_V] * count
         self.max_current_a = [FULL_CURRENT_A] * count
+        self._voltage_at_max_current = [self._voltage_for(channel, FULL_CURRENT_A) for channel in range(count)]
 
     def set_voltages(self, first: int, values: Sequence[float]) -> list[tuple[int, int, bool]]:
         """Put voltages on a run of channels; return errors as (code, channel, whether the value was refused).
@@ -63,7 +64,7 @@ class QontrolChannels:
             if value > self.max_voltage_v[channel]:
                 errors.append((OVER_VOLTAGE, channel, True))
                 continue
-            highest = self._highest_voltage(channel, self.max_current_a[channel])
+            highest = self._voltage_at_max_current[channel]
             if value > highest:
                 errors.append((OVER_CURRENT, channel, False))
             outputs[channel] = min(value, highest)
@@ -78,7 +79,7 @@ class QontrolChannels:
             if value > self.max_current_a[channel]:
                 errors.append((OVER_CURRENT, channel, True))
                 continue
-            voltage = self._highest_voltage(channel, value) if value > 0.0 else 0.0
+            voltage = self._voltage_for(channel, value) if value > 0.0 else 0.0
             if voltage > self.max_voltage_v[channel]:
                 errors.append((OVER_VOLTAGE, channel, False))
             outputs[channel] = min(voltage, self.max_voltage_v[channel])
@@ -94,7 +95,8 @@ class QontrolChannels:
         if value > full:
             return [(code, channel, True)]
         limits[channel] = value
-        highest = min(self.max_voltage_v[channel], self._highest_voltage(channel, self.max_current_a[channel]))
+        self._voltage_at_max_current[channel] = self._voltage_for(channel, self.max_current_a[channel])
+        highest = min(self.max_voltage_v[channel], self._voltage_at_max_current[channel])
         if self._voltage[channel] <= highest:
             return []
         self._drive({channel: highest})
@@ -111,7 +113,7 @@ class QontrolChannels:
         current[self._loaded] += self._chip.heater_currents()[self._load]
         return current
 
-    def _highest_voltage(self, channel: int, current_a: float) -> float:
+    def _voltage_for(self, channel: int, current_a: float) -> float:
         """Voltage at which ``current_a`` flows; no voltage drives it through an open channel."""
         heater = self._heaters.get(channel)
         return math.inf if heater is None else self._chip.voltage_for_current(heater, current_a)

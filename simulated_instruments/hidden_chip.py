@@ -7,13 +7,12 @@ import os
 import tempfile
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optinc_hw.clock import Clock, SimulatedClock
 from optinc_hw.errors import ConfigurationError
@@ -26,6 +25,7 @@ from simulated_instruments._parameters import FloatArray, HiddenParameters, draw
 _FORMAT = "optinc hidden chip"
 _VERSION = 1
 _PARAMETER_STREAM, _NOISE_STREAM = 0, 1
+_DETECTOR_STREAM, _INSTRUMENT_STREAM = 0, 1
 _NOISE_BLOCK = 256
 
 
@@ -44,8 +44,8 @@ class HiddenChip:
     parameters
         The truth about this chip.
     noise_entropy
-        Seed of the reading noise. Each detector has a stream of its own, so readings do not depend on the order in
-        which meters are asked.
+        Seed of the reading noise. Each group of detectors that is read together has a stream of its own, so
+        readings do not depend on the order in which meters are asked.
     clock
         Time; a ``SimulatedClock`` of its own by default.
     """
@@ -71,12 +71,7 @@ class HiddenChip:
         self._coming_light: tuple[float, float, float] | None = None
         self._unit_powers: FloatArray | None = None
         self._unit_powers_for = (-1, 0.0)
-        detectors = len(layout.detectors)
-        self._noise_streams = [
-            np.random.default_rng(np.random.SeedSequence(noise_entropy, spawn_key=(d,))) for d in range(detectors)
-        ]
-        self._noise = np.empty((detectors, _NOISE_BLOCK))
-        self._noise_used = np.full(detectors, _NOISE_BLOCK)
+        self._readouts: dict[tuple[int, ...], _Readout] = {}
 
     @classmethod
     def from_seed(
@@ -251,13 +246,13 @@ class HiddenChip:
         with self._lock:
             return self._powers() * 1.0
 
-    def measure(self, detectors: Sequence[int] | NDArray[np.intp], averaging_time_s: float | FloatArray) -> FloatArray:
+    def measure(self, detectors: Sequence[int], averaging_time_s: float | FloatArray) -> FloatArray:
         """Return what electronics behind photodiodes read at the present time: gain, dark offset, noise.
 
         Parameters
         ----------
         detectors
-            Indices of the detectors, each at most once.
+            Indices of the detectors.
         averaging_time_s
             Averaging time in s, one for all or (len,); it scales the noise and does not move the clock.
 
@@ -266,17 +261,20 @@ class HiddenChip:
         NDArray
             (len,) readings in W; may be negative in the dark.
         """
-        index = np.asarray(detectors, dtype=np.intp)
+        group = tuple(detectors)
         effects = self.effects
         with self._lock:
-            reading = self._powers()[index] * self.parameters.gain[index]
+            readout = self._readouts.get(group)
+            if readout is None:
+                readout = self._readouts[group] = _Readout(group, self.parameters, self._noise_entropy)
+            reading = self._powers()[readout.index] * readout.gain
             variance = (effects.noise_relative * reading) ** 2 + effects.noise_floor_w**2
-            sigma = np.sqrt(variance * (effects.noise_averaging_s / np.asarray(averaging_time_s)))
-            return np.asarray(reading + self.parameters.dark_w[index] + sigma * self._next_noise(index))
+            sigma = np.sqrt(variance * (effects.noise_averaging_s / averaging_time_s))
+            return np.asarray(reading + readout.dark_w + sigma * readout.next_noise())
 
     def generator(self, name: str) -> np.random.Generator:
         """Return a new Generator for the noise of the instrument ``name``, the same for the same chip and name."""
-        key = (len(self.layout.detectors), zlib.crc32(name.encode()))
+        key = (_INSTRUMENT_STREAM, zlib.crc32(name.encode()))
         return np.random.default_rng(np.random.SeedSequence(self._noise_entropy, spawn_key=key))
 
     def _powers(self) -> FloatArray:
@@ -296,23 +294,31 @@ class HiddenChip:
             _, self._laser_power_w, self._wavelength_m = self._coming_light
             self._coming_light = None
 
-    def _next_noise(self, index: NDArray[np.intp]) -> FloatArray:
-        used = self._noise_used[index]
-        if used.size and int(used.max()) >= _NOISE_BLOCK:
-            for d in index[used >= _NOISE_BLOCK]:
-                self._noise[d] = self._noise_streams[d].standard_normal(_NOISE_BLOCK)
-                self._noise_used[d] = 0
-            used = self._noise_used[index]
-        self._noise_used[index] += 1
-        noise: FloatArray = self._noise[index, used]
-        return noise
-
     def _check_heater(self, heater: int) -> None:
         if not 0 <= heater < len(self.layout.heaters):
             raise ConfigurationError(
                 f"hidden chip: there is no heater {heater!r}; the {self.layout.ports}-port chip has "
                 f"0..{len(self.layout.heaters) - 1}"
             )
+
+
+class _Readout:
+    """Electronics behind a group of detectors that is read together, with the group's own noise."""
+
+    def __init__(self, group: tuple[int, ...], parameters: HiddenParameters, entropy: int) -> None:
+        self.index = np.array(group, dtype=np.intp)
+        self.gain = parameters.gain[self.index]
+        self.dark_w = parameters.dark_w[self.index]
+        self._rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(_DETECTOR_STREAM, *group)))
+        self._rows: Iterator[FloatArray] = iter(())
+
+    def next_noise(self) -> FloatArray:
+        """Return (len(group),) unit normal variates; they are drawn in blocks, which is much faster."""
+        row = next(self._rows, None)
+        if row is None:
+            self._rows = iter(self._rng.standard_normal((_NOISE_BLOCK, len(self.index))))
+            row = next(self._rows)
+        return row
 
 
 def _write_atomically(path: Path, text: str) -> None:

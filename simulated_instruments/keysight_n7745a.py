@@ -4,14 +4,16 @@ Where the programming guide is silent this simulator decides: a reading above th
 or less has -3.4E38 dBm, and in continuous mode a fetch repeats its value until another averaging time has passed.
 """
 
-from collections.abc import Mapping
+import math
+import struct
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
-from simulated_instruments._parameters import FloatArray
+from optinc_hw.units import dbm_to_watt, watt_to_dbm
 from simulated_instruments._scpi import (
     LENGTH_UNITS,
     SWITCH,
@@ -34,15 +36,15 @@ from simulated_instruments.hidden_chip import HiddenChip
 
 DBM, WATT = 0, 1
 
-_RANGES_DBM = np.array([-30.0, -20.0, -10.0, 0.0, 10.0])
-_FULL_SCALES_W = 1e-3 * 10.0 ** (_RANGES_DBM / 10.0)
+_RANGES_DBM = [-30.0, -20.0, -10.0, 0.0, 10.0]
+_FULL_SCALES_W = [dbm_to_watt(level) for level in _RANGES_DBM]
 _TOP_RANGE = len(_RANGES_DBM) - 1
 _ADC_STEPS = 2.0**18
 _OVER_RANGE = float(np.finfo(np.float32).max)
 _DARK_NOISE_W = 1e-9  # rms of a port with nothing before it
 _WAVELENGTH = Quantity(1250e-9, 1650e-9, 1550e-9, LENGTH_UNITS)
 _AVERAGING = Quantity(1e-6, 10.0, 0.2, TIME_UNITS)
-_RANGE = Quantity(float(_RANGES_DBM[0]), float(_RANGES_DBM[-1]), 0.0, {"": 1.0, "DBM": 1.0})
+_RANGE = Quantity(_RANGES_DBM[0], _RANGES_DBM[-1], 0.0, {"": 1.0, "DBM": 1.0})
 _UNITS = {"0": DBM, "DBM": DBM, "1": WATT, "W": WATT, "WATT": WATT}
 
 
@@ -78,12 +80,12 @@ class SimulatedKeysightN7745A:
         self._chip = chip
         self._clock = clock
         self._rng = chip.generator(name)
-        self._detector = np.array([detectors.get(port, -1) for port in range(ports)], dtype=np.intp)
-        self._all = np.arange(ports)
+        self._detectors = dict(detectors)
+        self._block = struct.Struct(f"<{ports}f")
         self._errors = ErrorQueue('%+d,"%s"')
         self._interpreter = ScpiInterpreter(self._commands(), self._errors, b"\n")
-        self._value_w = np.zeros(ports)
-        self._range_in_use = np.full(ports, _TOP_RANGE)
+        self._value_w = [0.0] * ports
+        self._range_in_use = [_TOP_RANGE] * ports
         self._reset()
 
     def open_session(self) -> LineSession:
@@ -92,14 +94,14 @@ class SimulatedKeysightN7745A:
 
     def _reset(self) -> None:
         ports = self.ports
-        self._unit = np.full(ports, DBM)
-        self._wavelength_m = np.full(ports, _WAVELENGTH.default)
-        self._averaging_s = np.full(ports, _AVERAGING.default)
-        self._auto_range = np.ones(ports, dtype=bool)
-        self._range = np.full(ports, _TOP_RANGE)
-        self._continuous = np.ones(ports, dtype=bool)
-        self._next_value_at = np.full(ports, -np.inf)  # continuous: when the present value is outdated
-        self._due = np.full(ports, np.nan)  # triggered and not fetched yet: when the averaging ends
+        self._unit = [DBM] * ports
+        self._wavelength_m = [_WAVELENGTH.default] * ports
+        self._averaging_s = [_AVERAGING.default] * ports
+        self._auto_range = [True] * ports
+        self._range = [_TOP_RANGE] * ports
+        self._continuous = [True] * ports
+        self._next_value_at = [-math.inf] * ports  # continuous: when the present value is outdated
+        self._due: list[float | None] = [None] * ports  # triggered and not fetched yet: when the averaging ends
 
     def _commands(self) -> Mapping[str, Handler]:
         return {
@@ -151,65 +153,71 @@ class SimulatedKeysightN7745A:
     def _one(self, suffixes: tuple[int, ...], arguments: list[str], *, trigger: bool) -> Reply:
         no_arguments(arguments)
         port = self._port(suffixes)
-        return exponential(float(self._values(np.array([port]), trigger=trigger)[0]))
+        return exponential(self._values([port], trigger=trigger)[0])
 
     def _all_ports(self, *, trigger: bool) -> Reply:
-        return block(self._values(self._all, trigger=trigger).astype("<f4").tobytes())
+        return block(self._block.pack(*self._values(range(self.ports), trigger=trigger)))
 
-    def _values(self, ports: NDArray[np.intp], *, trigger: bool) -> FloatArray:
+    def _values(self, ports: Sequence[int], *, trigger: bool) -> list[float]:
         """Return the ports' values in their units, after a new measurement if the trigger model asks for one."""
-        triggered = ports[~self._continuous[ports]]
-        if triggered.size:
+        now = self._clock.now()
+        triggered, outdated = [], []
+        for port in ports:
+            if self._continuous[port]:
+                if self._next_value_at[port] <= now:
+                    self._next_value_at[port] = now + self._averaging_s[port]
+                    outdated.append(port)
+                continue
             if trigger:
-                self._due[triggered] = self._clock.now() + self._averaging_s[triggered]
-            self._complete(triggered[~np.isnan(self._due[triggered])])
-        if triggered.size < ports.size:
-            running = ports[self._continuous[ports]]
-            now = self._clock.now()
-            outdated = running[self._next_value_at[running] <= now]
-            if outdated.size:
-                self._sample(outdated)
-                self._next_value_at[outdated] = now + self._averaging_s[outdated]
-        values = self._value_w[ports]
-        in_dbm = self._unit[ports] == DBM
-        return np.where(in_dbm, _in_dbm(values), values) if in_dbm.any() else values
+                self._due[port] = now + self._averaging_s[port]
+            if self._due[port] is not None:
+                triggered.append(port)
+        self._sample(outdated)
+        self._complete(triggered)
+        return [self._value_w[port] if self._unit[port] == WATT else _in_dbm(self._value_w[port]) for port in ports]
 
-    def _complete(self, ports: NDArray[np.intp]) -> None:
+    def _complete(self, ports: Sequence[int]) -> None:
         """Wait for the end of triggered measurements and keep their values."""
-        if ports.size:
-            self._clock.sleep(max(float(self._due[ports].max()) - self._clock.now(), 0.0))
-            self._due[ports] = np.nan
+        if ports:
+            end = max(due for port in ports if (due := self._due[port]) is not None)
+            self._clock.sleep(max(end - self._clock.now(), 0.0))
+            for port in ports:
+                self._due[port] = None
             self._sample(ports)
 
-    def _sample(self, ports: NDArray[np.intp]) -> None:
+    def _sample(self, ports: Sequence[int]) -> None:
         """Keep what the ports see at this moment: noise of their averaging time, range, steps of the converter."""
-        detectors = self._detector[ports]
-        if detectors.min() >= 0:
-            power = self._chip.measure(detectors, self._averaging_s[ports])
-        else:
-            power = _DARK_NOISE_W * self._rng.standard_normal(ports.size)
-            wired = detectors >= 0
-            power[wired] = self._chip.measure(detectors[wired], self._averaging_s[ports[wired]])
-        fitting = np.searchsorted(_FULL_SCALES_W, power)
-        chosen = np.where(self._auto_range[ports], np.minimum(fitting, _TOP_RANGE), self._range[ports])
+        lit = [port for port in ports if port in self._detectors]
+        if lit:
+            times = [self._averaging_s[port] for port in lit]
+            averaging = times[0] if times.count(times[0]) == len(times) else np.array(times)
+            powers = self._chip.measure([self._detectors[port] for port in lit], averaging)
+            for port, power in zip(lit, powers.tolist(), strict=True):
+                self._keep(port, power)
+        for port in ports:
+            if port not in self._detectors:
+                self._keep(port, _DARK_NOISE_W * self._rng.standard_normal())
+
+    def _keep(self, port: int, power_w: float) -> None:
+        fitting = bisect_left(_FULL_SCALES_W, power_w)
+        chosen = min(fitting, _TOP_RANGE) if self._auto_range[port] else self._range[port]
         step = _FULL_SCALES_W[chosen] / _ADC_STEPS
-        self._range_in_use[ports] = chosen
-        self._value_w[ports] = np.where(fitting > chosen, _OVER_RANGE, np.rint(power / step) * step)
+        self._range_in_use[port] = chosen
+        self._value_w[port] = _OVER_RANGE if fitting > chosen else round(power_w / step) * step
 
     def _configuration(self) -> Reply:
-        pairs = np.stack([self._all + 1, np.ones_like(self._all)], axis=1)
-        return block(pairs.astype("<u2").tobytes())
+        return block(b"".join([struct.pack("<HH", port + 1, 1) for port in range(self.ports)]))
 
     def _set_wavelength(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
         self._wavelength_m[self._port(suffixes)] = _WAVELENGTH.parse(arguments)
         return None
 
     def _set_all_wavelengths(self, arguments: list[str]) -> Reply:
-        self._wavelength_m[:] = _WAVELENGTH.parse(arguments)
+        self._wavelength_m = [_WAVELENGTH.parse(arguments)] * self.ports
         return None
 
     def _get_wavelength(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
-        return exponential(_WAVELENGTH.query(arguments, float(self._wavelength_m[self._port(suffixes)])))
+        return exponential(_WAVELENGTH.query(arguments, self._wavelength_m[self._port(suffixes)]))
 
     def _set_unit(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
         self._unit[self._port(suffixes)] = choice(arguments, _UNITS)
@@ -221,13 +229,13 @@ class SimulatedKeysightN7745A:
 
     def _set_range(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
         port, level = self._port(suffixes), _RANGE.parse(arguments)
-        self._range[port] = int(np.abs(_RANGES_DBM - level).argmin())
+        self._range[port] = min(range(len(_RANGES_DBM)), key=lambda k: abs(_RANGES_DBM[k] - level))
         self._range_in_use[port] = self._range[port]
         self._auto_range[port] = False
         return None
 
     def _get_range(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
-        present = float(_RANGES_DBM[self._range_in_use[self._port(suffixes)]])
+        present = _RANGES_DBM[self._range_in_use[self._port(suffixes)]]
         return exponential(_RANGE.query(arguments, present))
 
     def _set_auto_range(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
@@ -244,11 +252,11 @@ class SimulatedKeysightN7745A:
     def _set_averaging(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
         port = self._port(suffixes)
         self._averaging_s[port] = _AVERAGING.parse(arguments)
-        self._next_value_at[port] = -np.inf
+        self._next_value_at[port] = -math.inf
         return None
 
     def _get_averaging(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
-        return exponential(_AVERAGING.query(arguments, float(self._averaging_s[self._port(suffixes)])))
+        return exponential(_AVERAGING.query(arguments, self._averaging_s[self._port(suffixes)]))
 
     def _initiate(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
         no_arguments(arguments)
@@ -261,10 +269,10 @@ class SimulatedKeysightN7745A:
     def _set_continuous(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
         port, continuous = self._port(suffixes), bool(choice(arguments, SWITCH))
         if self._continuous[port] and not continuous:
-            self._sample(np.array([port]))
+            self._sample([port])
         self._continuous[port] = continuous
-        self._due[port] = np.nan
-        self._next_value_at[port] = -np.inf
+        self._due[port] = None
+        self._next_value_at[port] = -math.inf
         return None
 
     def _get_continuous(self, suffixes: tuple[int, ...], arguments: list[str]) -> Reply:
@@ -272,13 +280,12 @@ class SimulatedKeysightN7745A:
         return f"{int(self._continuous[self._port(suffixes)]):+d}"
 
     def _operation_complete(self) -> Reply:
-        self._complete(np.flatnonzero(~np.isnan(self._due)))
+        self._complete([port for port in range(self.ports) if self._due[port] is not None])
         return "1"
 
 
-def _in_dbm(values_w: FloatArray) -> FloatArray:
-    """Levels in dBm; a power of zero or less is under-range, an over-range code stays one."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels = 10.0 * np.log10(values_w / 1e-3)
-    levels = np.where(values_w > 0.0, levels, -_OVER_RANGE)
-    return np.where(values_w >= _OVER_RANGE, _OVER_RANGE, levels)
+def _in_dbm(value_w: float) -> float:
+    """Level in dBm; a power of zero or less is under-range, an over-range code stays one."""
+    if value_w <= 0.0:
+        return -_OVER_RANGE
+    return value_w if value_w == _OVER_RANGE else watt_to_dbm(value_w)
