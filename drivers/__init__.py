@@ -1,0 +1,20 @@
+"""QCoDeS drivers of the bench's instruments, and what the bench needs of any driver.
+
+Constructing and connecting only ask. Limits are checked before anything moves, heaters are ramped, and closing brings
+an instrument into its safe state if the session changed its outputs.
+"""
+
+from drivers.keysight import KeysightN7745A
+from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading
+from drivers.qontrol import QontrolQ8iv
+from drivers.santec import SantecTSL570
+
+__all__ = [
+    "HeaterBank",
+    "KeysightN7745A",
+    "Laser",
+    "PowerMeter",
+    "PowerReading",
+    "QontrolQ8iv",
+    "SantecTSL570",
+]

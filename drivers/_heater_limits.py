@@ -1,0 +1,111 @@
+"""Limits of heater channels: voltage for sure, current and power by the measured resistance."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optinc_hw.errors import LimitError
+
+_MARGIN = 1.1
+"""Resistance grows with power, so a prediction from a cooler heater may read up to this factor too high."""
+_LEARN_V = 0.5
+_OPEN_A = 50e-6
+
+
+def resistance_of(voltage: float, current: float) -> float:
+    """Resistance in ohm from V and A; infinite when no more current than the read-back's offset flows."""
+    return voltage / current if current > _OPEN_A else math.inf
+
+
+class HeaterLimits:
+    """Per-channel limits of one heater driver.
+
+    Parameters
+    ----------
+    owner
+        Name of the instrument, for messages.
+    count
+        Number of channels.
+    full_voltage, full_current
+        Full scale of the hardware in V and A, the initial limits.
+    """
+
+    def __init__(self, owner: str, count: int, full_voltage: float, full_current: float) -> None:
+        self.full_voltage = full_voltage
+        self.full_current = full_current
+        self._owner = owner
+        self._max_voltage = np.full(count, full_voltage)
+        self._max_current = np.full(count, full_current)
+        self._max_power = np.full(count, full_voltage * full_current)
+        self._resistance = np.full(count, np.nan)
+
+    def set(self, channel: int, max_voltage: float | None, max_current: float | None, max_power: float | None) -> None:
+        """Set limits of one channel in V, A and W; None leaves a limit as it is.
+
+        Raises
+        ------
+        LimitError
+            If a limit is not positive or beyond full scale; then no limit changes.
+        """
+        full_power = self.full_voltage * self.full_current
+        checked = (
+            (self._max_voltage, "max_voltage", max_voltage, self.full_voltage, "V"),
+            (self._max_current, "max_current", max_current, self.full_current, "A"),
+            (self._max_power, "max_power", max_power, full_power, "W"),
+        )
+        for _, name, value, full, unit in checked:
+            if value is not None and not 0.0 < value <= full * (1.0 + 1e-9):
+                raise LimitError(
+                    f"{self._owner}: {name} of channel {channel} cannot be {value:g} {unit}; give a value above 0 and "
+                    f"up to full scale, {full:g} {unit}"
+                )
+        for limits, _, value, _, _ in checked:
+            if value is not None:
+                limits[channel] = value
+
+    def max_voltage(self, channel: int) -> float:
+        """Voltage limit of a channel in V."""
+        return float(self._max_voltage[channel])
+
+    def check_voltage(self, channel: int, voltage: float) -> None:
+        """Raise LimitError if ``voltage`` in V is negative, not finite, or above the channel's limit."""
+        if not 0.0 <= voltage <= self._max_voltage[channel]:
+            raise LimitError(
+                f"{self._owner}: voltage of channel {channel} cannot be {voltage:g} V; the limits are 0 V and "
+                f"{self._max_voltage[channel]:g} V. Nothing was moved; lower the target or raise the channel's limit"
+            )
+
+    def learn(self, voltage: NDArray[np.float64], current: NDArray[np.float64]) -> None:
+        """Note resistances from voltages (V; NaN where unknown) and currents (A) of all channels."""
+        for channel in np.flatnonzero(voltage >= _LEARN_V):
+            self._resistance[channel] = resistance_of(float(voltage[channel]), float(current[channel]))
+
+    def unproven(self, channel: int, voltage: float) -> bool:
+        """Tell whether ``voltage`` could exceed the current or power limit for all that is known."""
+        limited = (
+            self._max_current[channel] < self.full_current or self._max_power[channel] < voltage * self.full_current
+        )
+        return bool(limited and voltage > 0.0 and np.isnan(self._resistance[channel]))
+
+    def ripe(self, voltage: float, target: float) -> bool:
+        """Tell whether ``voltage``, on the way to ``target`` (V), is enough to measure a resistance at."""
+        return voltage >= min(_LEARN_V, target)
+
+    def check_load(self, channel: int, voltage: float, resistance: float | None = None) -> None:
+        """Raise LimitError if ``voltage`` would exceed the channel's current or power limit.
+
+        The learnt resistance is used unless one in ohm is given; without either nothing can be said.
+        """
+        ohms = float(self._resistance[channel]) if resistance is None else resistance
+        current = voltage / ohms
+        for name, value, limit, unit in (
+            ("current", current, self._max_current[channel], "A"),
+            ("power", voltage * current, self._max_power[channel], "W"),
+        ):
+            if value > _MARGIN * limit:
+                raise LimitError(
+                    f"{self._owner}: {voltage:g} V on channel {channel}, whose resistance is {ohms:.1f} ohm, would "
+                    f"give a {name} of {value:.4g} {unit}, above the limit of {limit:g} {unit}; lower the target or "
+                    f"raise the channel's limit"
+                )

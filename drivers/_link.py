@@ -1,0 +1,384 @@
+"""Exchanges with one instrument: one lock, one absolute deadline, exact framing, and the dirty rule.
+
+A link is *dirty* from the moment a command goes out until its reply has come in complete and well formed. Whatever
+ends an exchange early (a timeout, a garbled reply, Ctrl-C) leaves it dirty, and a dirty link finds its place in the
+stream again before the next command: it asks a question whose answer cannot be mistaken for any other, and drops
+everything that comes before this answer. A late reply is therefore never taken for the next one.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from drivers._ports import Port
+from drivers._transcript import Transcript, shorten
+from optinc_hw.errors import DeviceError, InstrumentError, LinkError, LinkTimeoutError, ReplyError
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_MAX_LINE_BYTES = 65536
+_MAX_BLOCK_BYTES = 1 << 24
+_MAX_STALE_BYTES = 1 << 20
+_RECOVERY_S = 2.0
+_QUIET_S = 0.02
+_EVENT_GRACE_S = 0.25
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How an instrument frames its lines, and how to find one's place in its stream.
+
+    Attributes
+    ----------
+    terminator
+        Ends every line in both directions.
+    resync_command, resync_reply
+        A question, and the form of its answer, which no other reply of the instrument has.
+    event, event_start
+        Form of lines that the instrument sends unasked, and of every beginning of such a line; None if it sends none.
+    explain_events
+        Puts such lines into words.
+    """
+
+    terminator: bytes
+    resync_command: str
+    resync_reply: re.Pattern[str]
+    event: re.Pattern[str] | None = None
+    event_start: re.Pattern[str] | None = None
+    explain_events: Callable[[list[str]], str] = ", ".join
+
+
+class Link:
+    """The only way in which a driver talks to its instrument; safe to use from several threads.
+
+    Parameters
+    ----------
+    port
+        The open transport, which the link owns from now on.
+    dialect
+        Framing of the instrument.
+    owner
+        Name of the instrument, for messages.
+    timeout
+        Time in s that a complete reply may take.
+    shared_line
+        Whether bytes of an earlier session may still arrive (a serial line), so that the first exchange must find
+        its place first.
+    """
+
+    def __init__(self, port: Port, dialect: Dialect, *, owner: str, timeout: float, shared_line: bool) -> None:
+        self.lock = threading.RLock()
+        self.timeout = timeout
+        self._port = port
+        self._dialect = dialect
+        self._owner = f"{owner} at {port.address}"
+        self._dirty = shared_line
+        self._broken = False
+        self._closed = False
+        self._allowed = timeout
+        self._deadline = 0.0
+        self._buffer = bytearray()
+        self._reply = bytearray()
+        self._events: list[str] = []
+        self._transcript = Transcript()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the transport is down; only :meth:`reopen` mends that."""
+        return self._broken
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a reply went astray, so that the next exchange finds its place first."""
+        return self._dirty
+
+    def query(self, command: str, parse: Callable[[str], T], *, extra_time: float = 0.0) -> T:
+        """Send ``command`` and parse its one reply line; ``extra_time`` in s lengthens the deadline.
+
+        Raises
+        ------
+        LinkTimeoutError
+            If no complete reply came in time.
+        ReplyError
+            If the reply was garbled, too long, or ``parse`` raised ValueError.
+        LinkError
+            If the transport broke.
+        DeviceError
+            If the instrument sent an unsolicited error line before, with or instead of the reply.
+        """
+        return self.query_lines(command, 1, parse, extra_time=extra_time)[0]
+
+    def query_lines(
+        self,
+        command: str,
+        count: int,
+        parse: Callable[[str], T],
+        *,
+        extra_time: float = 0.0,
+        quiet: float = 0.0,
+        tolerate_events: bool = False,
+    ) -> list[T]:
+        """Send ``command`` and parse its ``count`` reply lines; raises like :meth:`query`.
+
+        ``quiet`` is a time in s for which nothing more may arrive; ``tolerate_events`` logs error lines that come
+        beside a complete reply instead of raising them.
+        """
+        with self._exchange(command, extra_time, tolerate_events):
+            lines = [self._next_line() for _ in range(count)]
+            if quiet > 0.0:
+                self._append(self._receive(quiet))
+            try:
+                return [parse(line.decode("ascii")) for line in lines]
+            except ValueError as error:
+                raise self._bad_reply(error) from error
+
+    def query_block(self, command: str, parse: Callable[[bytes], T], *, extra_time: float = 0.0) -> T:
+        """Send ``command`` and parse its reply, an IEEE 488.2 definite-length block; raises like :meth:`query`."""
+        with self._exchange(command, extra_time, tolerate_events=False):
+            head = self._take(2)
+            if head[:1] != b"#" or head[1:] not in b"123456789":
+                raise self._bad_reply("it does not begin like a definite-length block (#<digits><length>)")
+            length = self._take(int(head[1:]))
+            if not length.isdigit() or int(length) > _MAX_BLOCK_BYTES:
+                raise self._bad_reply(f"its block length {length!r} is no number up to {_MAX_BLOCK_BYTES} bytes")
+            payload = self._take(int(length))
+            if self._take(len(self._dialect.terminator)) != self._dialect.terminator:
+                raise self._bad_reply(f"no terminator follows its block of {len(payload)} bytes")
+            try:
+                return parse(payload)
+            except ValueError as error:
+                raise self._bad_reply(error) from error
+
+    def write(self, command: str) -> None:
+        """Send a ``command`` that has no reply; raises LinkError, or ReplyError if stray bytes were waiting."""
+        with self._exchange(command, 0.0, tolerate_events=False):
+            pass
+
+    def take_events(self) -> list[str]:
+        """Return the unsolicited lines that have come so far, and forget them.
+
+        Raises
+        ------
+        ReplyError
+            If bytes are waiting that are no unsolicited lines.
+        LinkError
+            If the transport broke.
+        """
+        with self.lock:
+            self._require_usable()
+            if not self._dirty:
+                self._collect_unsolicited()
+            events, self._events = self._events, []
+            return events
+
+    def reopen(self) -> None:
+        """Close the transport, open it anew, and distrust whatever arrives until the link found its place."""
+        with self.lock:
+            if self._closed:
+                raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
+            self._broken = True
+            self._port.reopen()
+            self._buffer.clear()
+            self._events.clear()
+            self._broken = False
+            self._dirty = True
+
+    def close(self) -> None:
+        """Close the transport; does nothing if it is closed."""
+        with self.lock:
+            if not self._closed:
+                self._closed = True
+                self._port.close()
+
+    def device_error(self, problem: str) -> DeviceError:
+        """Make an error about what the instrument itself reported, with the latest traffic."""
+        return DeviceError(f"{self._owner}: {problem}. Latest traffic: {self._transcript.tail()}")
+
+    @contextmanager
+    def _exchange(self, command: str, extra_time: float, tolerate_events: bool) -> Iterator[None]:
+        payload = self._encode(command)
+        with self.lock:
+            self._require_usable()
+            if self._dirty:
+                self._resynchronise()
+            self._collect_unsolicited()
+            self._report_events(f"before {command!r}, which was not sent", tolerate_events)
+            self._start(payload, self.timeout + extra_time)
+            try:
+                yield
+                self._check_nothing_left()
+            except (LinkTimeoutError, ReplyError) as error:
+                if self._events:
+                    raise self._event_error(f"after {command!r}, which it did not answer as it should") from error
+                raise
+            self._dirty = False
+            self._report_events(f"after {command!r}", tolerate_events)
+
+    def _start(self, payload: bytes, time_allowed: float) -> None:
+        self._dirty = True
+        self._reply.clear()
+        self._allowed = time_allowed
+        self._deadline = time.monotonic() + time_allowed
+        self._transcript.sent(payload)
+        try:
+            self._port.send(payload)
+        except LinkError as error:
+            raise self._break(error) from error
+
+    def _encode(self, command: str) -> bytes:
+        if not command.isascii() or not command.isprintable() or not command:
+            raise InstrumentError(f"{self._owner}: did not send {command!r}; a command is one line of printable ASCII")
+        return command.encode("ascii") + self._dialect.terminator
+
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
+        if self._broken:
+            raise LinkError(f"{self._owner}: the link is down; check cable and power, then call reconnect()")
+
+    def _break(self, error: LinkError) -> LinkError:
+        self._broken = True
+        return LinkError(
+            f"{self._owner}: {error}. Received of the current reply: {shorten(bytes(self._reply))}. "
+            f"Latest traffic: {self._transcript.tail()}. Check cable and power, then call reconnect()"
+        )
+
+    def _receive(self, wait: float) -> bytes:
+        try:
+            chunk = self._port.receive(wait)
+        except LinkError as error:
+            raise self._break(error) from error
+        if chunk:
+            self._transcript.received(chunk)
+        return chunk
+
+    def _append(self, chunk: bytes) -> None:
+        self._buffer += chunk
+        self._reply += chunk
+
+    def _more(self) -> None:
+        """Wait for more bytes of the current reply."""
+        remaining = self._deadline - time.monotonic()
+        chunk = self._receive(remaining) if remaining > 0.0 else b""
+        if not chunk:
+            raise LinkTimeoutError(
+                f"{self._owner}: no complete reply within {self._allowed:g} s; received only "
+                f"{shorten(bytes(self._reply))}. Latest traffic: {self._transcript.tail()}. Check cable and power, "
+                f"or give the instrument a longer timeout"
+            )
+        self._append(chunk)
+
+    def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            self._more()
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def _raw_line(self) -> bytes:
+        """Take one line without its terminator and without stray white space; blank lines are skipped."""
+        terminator = self._dialect.terminator
+        while True:
+            end = self._buffer.find(terminator)
+            if end >= 0:
+                line = bytes(self._buffer[:end]).strip(b"\r\n ")
+                del self._buffer[: end + len(terminator)]
+                if line:
+                    return line
+            elif len(self._buffer) > _MAX_LINE_BYTES:
+                raise self._bad_reply(f"no end of line within {_MAX_LINE_BYTES} bytes")
+            else:
+                self._more()
+
+    def _next_line(self) -> bytes:
+        """Take one line of the reply; unsolicited lines are set aside, and shorten the wait for the reply."""
+        while True:
+            line = self._raw_line()
+            if not self._set_aside_event(line):
+                return line
+            self._deadline = min(self._deadline, time.monotonic() + _EVENT_GRACE_S)
+
+    def _set_aside_event(self, line: bytes) -> bool:
+        event = self._dialect.event
+        if event is None:
+            return False
+        text = line.decode("ascii", errors="replace")
+        if event.fullmatch(text) is None:
+            return False
+        self._events.append(text)
+        return True
+
+    def _collect_unsolicited(self) -> None:
+        """Take in what arrived unasked since the last exchange: error lines, or a late or extra reply."""
+        self._reply.clear()
+        chunk = self._receive(0.0)
+        if chunk:
+            self._append(chunk)
+        self._check_nothing_left()
+
+    def _check_nothing_left(self) -> None:
+        """Check that the buffer holds nothing but unsolicited lines, the last of which may be incomplete."""
+        if not self._buffer:
+            return
+        while self._dialect.terminator in self._buffer:
+            end = self._buffer.index(self._dialect.terminator)
+            line = bytes(self._buffer[:end]).strip(b"\r\n ")
+            if line and not self._set_aside_event(line):
+                raise self._bad_reply(f"bytes came that belong to no question: {shorten(bytes(self._buffer))}")
+            del self._buffer[: end + len(self._dialect.terminator)]
+        rest = bytes(self._buffer).strip(b"\r\n ")
+        start = self._dialect.event_start
+        if not rest:
+            self._buffer.clear()
+        elif start is None or start.fullmatch(rest.decode("ascii", errors="replace")) is None:
+            raise self._bad_reply(f"bytes came that belong to no question: {shorten(rest)}")
+
+    def _bad_reply(self, reason: object) -> ReplyError:
+        self._dirty = True
+        return ReplyError(
+            f"{self._owner}: bad reply {shorten(bytes(self._reply), 400)}: {reason}. "
+            f"Latest traffic: {self._transcript.tail()}"
+        )
+
+    def _report_events(self, when: str, tolerate: bool) -> None:
+        if not self._events:
+            return
+        if not tolerate:
+            raise self._event_error(when)
+        _log.warning("%s reported %s %s", self._owner, self._dialect.explain_events(self._events), when)
+        self._events.clear()
+
+    def _event_error(self, when: str) -> InstrumentError:
+        events, self._events = self._events, []
+        return self.device_error(f"the instrument reported {self._dialect.explain_events(events)} {when}")
+
+    def _resynchronise(self) -> None:
+        """Ask the question with the unmistakable answer and drop everything that comes before the answer."""
+        self._port.abandon()
+        self._buffer.clear()
+        self._start(
+            self._encode(self._dialect.resync_command), max(self.timeout, min(_RECOVERY_S, 10.0 * self.timeout))
+        )
+        while True:
+            line = self._raw_line()
+            text = line.decode("ascii", errors="replace")
+            if self._dialect.resync_reply.fullmatch(text) is not None:
+                break
+            if not self._set_aside_event(line):
+                _log.warning("%s: dropped stale bytes %s", self._owner, shorten(line))
+            if len(self._reply) > _MAX_STALE_BYTES:
+                raise self._bad_reply(f"no answer to {self._dialect.resync_command!r} among so many stale bytes")
+        # The lost question may have been the same one; then its answer is still on the way.
+        while (chunk := self._receive(_QUIET_S)) and len(self._reply) <= _MAX_STALE_BYTES:
+            self._append(chunk)
+        for line in bytes(self._buffer).split(self._dialect.terminator):
+            self._set_aside_event(line.strip(b"\r\n "))
+        self._buffer.clear()
+        self._dirty = False

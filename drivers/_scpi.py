@@ -1,0 +1,73 @@
+"""Habits that SCPI instruments share: identity, error queue, checked writes."""
+
+import re
+
+from drivers._instrument import LinkedInstrument
+from drivers._link import Dialect, Link
+from drivers._parsing import Identity, parse_identity, parse_system_error
+from drivers._visa_port import VisaPort
+from optinc_hw.errors import IdentityError
+
+_MAX_QUEUE = 100
+_IDENTITY_REPLY = re.compile(r"[^,]*[A-Za-z][^,]*,[^,]+,[^,]*,[^,]*", re.ASCII)
+
+
+class ScpiInstrument(LinkedInstrument):
+    """A SCPI instrument over VISA, with its identity in ``*IDN?`` and its errors in a queue."""
+
+    _queue_is_ours = False
+    """Whether everything in the error queue comes from this session."""
+
+    def _open_link(self, address: str, visalib: str, terminator: bytes, timeout: float) -> Link:
+        dialect = Dialect(terminator=terminator, resync_command="*IDN?", resync_reply=_IDENTITY_REPLY)
+        port = VisaPort(address, visalib, terminator)
+        return Link(port, dialect, owner=self.name, timeout=timeout, shared_line=False)
+
+    def _check_identity(self, address: str, vendors: tuple[str, ...], model: re.Pattern[str]) -> Identity:
+        """Check who answers, and that it is the one of before after a reconnection."""
+        identity = self._ask_identity()
+        known = identity.vendor.upper().startswith(tuple(vendor.upper() for vendor in vendors))
+        if not known or model.fullmatch(identity.model) is None:
+            raise IdentityError(
+                f"{self.name} at {address}: {identity} answers, but a {vendors[0]} {model.pattern} is expected; "
+                f"correct the address or the driver"
+            )
+        before: Identity | None = getattr(self, "_identity", None)
+        if before is not None and identity != before:
+            raise IdentityError(
+                f"{self.name} at {address}: {identity} answers now, but it was {before}; another instrument is at this "
+                f"address"
+            )
+        self._identity = identity
+        return identity
+
+    def _ask_identity(self) -> Identity:
+        return self._live_link().query("*IDN?", parse_identity)
+
+    def _write_checked(self, *commands: str) -> None:
+        """Send set commands and raise DeviceError with every entry that they put into the error queue."""
+        link = self._live_link()
+        with link.lock:
+            if not self._queue_is_ours:
+                left = self._drain_queue(link)
+                if left:
+                    self.log.warning("%s: errors left in the queue by others: %s", self.name, "; ".join(left))
+                self._queue_is_ours = True
+            for command in commands:
+                link.write(command)
+            errors = self._drain_queue(link)
+            if errors:
+                raise link.device_error(
+                    f"after {', '.join(map(repr, commands))} the error queue held {'; '.join(errors)}"
+                )
+
+    def _drain_queue(self, link: Link) -> list[str]:
+        errors: list[str] = []
+        for _ in range(_MAX_QUEUE):
+            code, text = link.query(self._error_query, parse_system_error)
+            if code == 0:
+                return errors
+            errors.append(f"{code} {text}")
+        return [*errors, f"and more than {_MAX_QUEUE} others"]
+
+    _error_query = "syst:err?"

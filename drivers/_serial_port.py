@@ -1,0 +1,111 @@
+"""Serial ports and pyserial URLs (``/dev/ttyUSB0``, ``COM3``, ``socket://host:port``)."""
+
+import contextlib
+import select
+import socket
+
+import serial
+from serial.urlhandler import protocol_socket
+
+from optinc_hw.errors import LinkError
+
+_CHUNK = 65536
+_WRITE_TIMEOUT_S = 5.0
+
+
+class _SocketSerial(protocol_socket.Serial):
+    """pyserial's ``socket://`` port without its 0.3 s nap on closing, and without delayed small writes."""
+
+    _socket: socket.socket | None = None
+
+    def open(self) -> None:
+        super().open()
+        if self._socket is not None:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # the other side may be gone already
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+            self._socket = None
+        self.is_open = False
+
+
+class SerialPort:
+    """Byte stream over pyserial; implements :class:`drivers._ports.Port`.
+
+    Parameters
+    ----------
+    address
+        A device name or URL that ``serial.serial_for_url`` understands.
+    baudrate
+        Symbol rate in Bd; ignored by ``socket://``.
+
+    Raises
+    ------
+    LinkError
+        If the port cannot be opened.
+    """
+
+    def __init__(self, address: str, baudrate: int) -> None:
+        self.address = address
+        self._baudrate = baudrate
+        self._serial = self._open()
+
+    def _open(self) -> serial.SerialBase:
+        make = _SocketSerial if self.address.lower().startswith("socket://") else serial.serial_for_url
+        try:
+            port = make(
+                self.address,
+                baudrate=self._baudrate,
+                timeout=0.0,
+                write_timeout=_WRITE_TIMEOUT_S,
+                exclusive=True,
+            )
+        except (OSError, ValueError) as error:
+            raise LinkError(
+                f"{self.address}: cannot open the port ({error}); check the address, the cable, the power and that "
+                f"no other program holds it"
+            ) from error
+        try:
+            self._fileno: int | None = port.fileno()
+        except OSError:  # Windows COM ports, loop:// and rfc2217:// have none
+            self._fileno = None
+        return port
+
+    def send(self, data: bytes) -> None:
+        """Send all of ``data``."""
+        try:
+            self._serial.write(data)
+        except OSError as error:
+            raise LinkError(f"{self.address}: the link broke while sending {data!r} ({error})") from error
+
+    def receive(self, wait: float) -> bytes:
+        """Return what is there, waiting up to ``wait`` s for the first byte."""
+        try:
+            if self._fileno is None:
+                return self._receive_without_select(wait)
+            ready, _, _ = select.select([self._fileno], [], [], wait)
+            return self._serial.read(_CHUNK) if ready else b""
+        except OSError as error:
+            raise LinkError(f"{self.address}: the link broke while receiving ({error})") from error
+
+    def _receive_without_select(self, wait: float) -> bytes:
+        self._serial.timeout = wait
+        first = self._serial.read(1)
+        self._serial.timeout = 0.0
+        return first + self._serial.read(_CHUNK) if first else b""
+
+    def abandon(self) -> None:
+        """Do nothing: a serial line has no device clear."""
+
+    def reopen(self) -> None:
+        """Close and open the port."""
+        self.close()
+        self._serial = self._open()
+
+    def close(self) -> None:
+        """Close the port."""
+        with contextlib.suppress(OSError):  # an unplugged adapter may fail to restore its settings
+            self._serial.close()
