@@ -1,0 +1,373 @@
+"""Executors: four ways to answer what the mean of the servers' codes is, behind one interface."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optinc_hw.errors import CalibrationError, NetworkError
+from optinc_hw.onn import (
+    InputSpace,
+    OpticalNetwork,
+    Rounding,
+    TilePlan,
+    check_codes,
+    check_integers,
+    check_rounding,
+    quantised_mean,
+    symbol_count,
+    tile,
+)
+
+Progress = Callable[[int, int], None]
+"""``progress(done, total)``: called after each piece of work; the unit is one vector through one tile."""
+
+_CHUNK = 1 << 16  # elements whose temporaries stay in the cache
+_TABLE_LIMIT = 1 << 24
+_USUAL_INPUTS = 4  # K of the paper's four scenarios
+
+
+class Executor(Protocol):
+    """Anything that answers servers' codes with the code of their mean."""
+
+    @property
+    def servers(self) -> int:
+        """Number N of servers."""
+
+    @property
+    def bits(self) -> int:
+        """Width B of a code."""
+
+    @property
+    def inputs(self) -> int:
+        """Number K of unit P's averages on which alone the answer depends."""
+
+    @property
+    def batch_limit(self) -> int | None:
+        """Batch that suits `run` best where many calls cost nothing; None if one call should take all."""
+
+    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
+        """Answer codes (batch, servers) with codes (batch,)."""
+
+
+class TileRunner(Protocol):
+    """A chip, or its twin, that multiplies amplitudes by one programmed matrix."""
+
+    @property
+    def ports(self) -> int:
+        """Largest number of rows and of columns of a matrix."""
+
+    def program(self, matrix: NDArray[np.float64]) -> None:
+        """Set the chip to a real matrix (rows, cols) of spectral norm at most 1."""
+
+    def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Measure matrix @ a for amplitudes (batch, cols) in [-1, 1]: (batch, rows), in the same unit."""
+
+
+class ExactExecutor:
+    """Integer arithmetic: the reference.
+
+    Parameters
+    ----------
+    servers
+        Number N of servers, any from 1.
+    bits
+        Width B of a code.
+    rounding
+        ``"half_up"`` or ``"floor"``.
+
+    Raises
+    ------
+    NetworkError
+        If a parameter is out of range.
+    """
+
+    def __init__(self, servers: int, bits: int = 8, rounding: Rounding = "half_up") -> None:
+        check_rounding(rounding)
+        symbols = symbol_count(bits)
+        group = -(-symbols // _USUAL_INPUTS)
+        space = InputSpace(servers, bits, -(-symbols // group))
+        self.servers = space.servers
+        self.bits = space.bits
+        self.inputs = space.inputs
+        self.rounding: Rounding = rounding
+        self.batch_limit = _CHUNK
+
+    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
+        """Return the mean (batch,) of the servers' codes (batch, servers).
+
+        Raises
+        ------
+        NetworkError
+            If codes are not integers in range or do not have one column a server.
+        """
+        return quantised_mean(check_codes(codes, self.servers, self.bits), self.rounding)
+
+
+class TableExecutor:
+    """Precomputed answers over the whole input space of unit P: the fast path.
+
+    Parameters
+    ----------
+    space
+        The input space.
+    table
+        Answer (space.size,) to each point, in the order of ``space``; integers in 0 .. 2**bits - 1.
+
+    Raises
+    ------
+    NetworkError
+        If the table does not fit the space or the codes, or codes have more than 16 bits.
+    """
+
+    def __init__(self, space: InputSpace, table: ArrayLike) -> None:
+        answers = check_integers(table, 1 << space.bits, "table answer")
+        if answers.shape != (space.size,):
+            raise NetworkError(f"a table of shape {answers.shape} does not fit an input space of {space.size} points")
+        self._keys = space.keys
+        self._table = answers.astype(np.uint8 if space.bits <= 8 else np.uint16)
+        self.space = space
+        self.servers = space.servers
+        self.bits = space.bits
+        self.inputs = space.inputs
+        self.batch_limit = _CHUNK
+
+    @classmethod
+    def from_executor(cls, executor: Executor, progress: Progress | None = None) -> "TableExecutor":
+        """Ask ``executor`` once for every point.
+
+        Of an executor with noise this keeps one draw for good: equal inputs then get equal answers, wrong ones
+        included, while the live executor would err afresh each time.
+
+        Parameters
+        ----------
+        executor
+            Where the answers come from.
+        progress
+            Called with (points done, points in all).
+
+        Raises
+        ------
+        NetworkError
+            If the space has more than 2**24 points (16 bits and 4 servers on K = 4 inputs, or 8 bits and 16
+            servers, still fit).
+        """
+        space = InputSpace(executor.servers, executor.bits, executor.inputs)
+        if space.size > _TABLE_LIMIT:
+            raise NetworkError(
+                f"a table for {space.servers} servers, {space.bits} bits and {space.inputs} inputs needs {space.size} "
+                f"entries; the limit is {_TABLE_LIMIT}: use fewer inputs or run the executor itself"
+            )
+        table = np.empty(space.size, dtype=np.int64)
+        stride = 1 << 20
+        for start in range(0, space.size, stride):
+            stop = min(start + stride, space.size)
+            table[start:stop] = executor.run(space.codes(np.arange(start, stop)))
+            if progress is not None:
+                progress(stop, space.size)
+        return cls(space, table)
+
+    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
+        """Look up the answers (batch,) to the servers' codes (batch, servers).
+
+        Fastest with unsigned 8- or 16-bit codes whose columns are contiguous.
+
+        Raises
+        ------
+        NetworkError
+            If codes are not integers in range or do not have one column a server.
+        """
+        array = check_codes(codes, self.servers, self.bits)
+        index = np.take(self._keys, array[:, 0])
+        for server in range(1, self.servers):
+            index += np.take(self._keys, array[:, server])
+        return np.take(self._table, index).astype(np.int64)
+
+
+class _TiledExecutor:
+    """Runs a network's layers through a tile runner, each tile programmed once for the whole batch."""
+
+    def __init__(
+        self,
+        network: OpticalNetwork,
+        runner: TileRunner,
+        *,
+        plan: TilePlan | None,
+        slice_size: int,
+        progress: Progress | None,
+    ) -> None:
+        chosen = tile(network, runner.ports) if plan is None else plan
+        if chosen.network is not network:
+            raise NetworkError("the tile plan belongs to another network; make it with tile(network, ports)")
+        if chosen.ports > runner.ports:
+            raise NetworkError(
+                f"the tile plan is for {chosen.ports} ports, the chip has {runner.ports}; make it with "
+                f"tile(network, {runner.ports})"
+            )
+        if slice_size < 1:
+            raise NetworkError(f"slice_size must be at least 1 vector, got {slice_size!r}")
+        self.network = network
+        self.runner = runner
+        self.plan = chosen
+        self.slice_size = slice_size
+        self.progress = progress
+
+    @property
+    def servers(self) -> int:
+        """Number N of servers."""
+        return self.network.servers
+
+    @property
+    def bits(self) -> int:
+        """Width B of a code."""
+        return self.network.bits
+
+    @property
+    def inputs(self) -> int:
+        """Number K of network inputs."""
+        return self.network.inputs
+
+    @property
+    def batch_limit(self) -> None:
+        """None: tiles are programmed in turn for each call, so one call should take all."""
+
+    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
+        """Return the means (batch,) of the servers' codes (batch, servers) as the chip gives them.
+
+        Raises
+        ------
+        NetworkError
+            If codes are not integers in range, do not have one column a server, or the runner returns a wrong shape.
+        CalibrationError
+            If a measured amplitude is not finite or, on a bench, not possible.
+        """
+        return self.network.decode(self.run_analog(codes))
+
+    def run_analog(self, codes: ArrayLike) -> NDArray[np.float64]:
+        """Return analogue symbols (batch, M) before the receivers' decision, in PAM4 levels; errors as in `run`."""
+        inputs = self.network.prepare(codes)
+        if len(inputs) == 0:
+            return np.empty((0, self.network.sizes[-1]))
+        total = len(self.plan.tiles) * len(inputs)
+        done = 0
+
+        def forward(index: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal done
+            target = self.plan.tiles[index]
+            self.runner.program(target.matrix)
+            outputs = np.empty((len(amplitudes), target.shape[0]))
+            for start in range(0, len(amplitudes), self.slice_size):
+                piece = amplitudes[start : start + self.slice_size]
+                outputs[start : start + self.slice_size] = self._measure(index, piece)
+                done += len(piece)
+                if self.progress is not None:
+                    self.progress(done, total)
+            return outputs
+
+        return self.plan.run(inputs, forward)
+
+    def _measure(self, index: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One checked ``forward`` of the runner."""
+        outputs = np.asarray(self.runner.forward(amplitudes), dtype=np.float64)
+        expected = (len(amplitudes), self.plan.tiles[index].shape[0])
+        if outputs.shape != expected:
+            raise NetworkError(
+                f"the tile runner returned shape {outputs.shape} for {self._where(index)}, not {expected}"
+            )
+        if not np.isfinite(outputs).all():
+            raise CalibrationError(f"the tile runner returned NaN or inf for {self._where(index)}; check its detectors")
+        return outputs
+
+    def _where(self, index: int) -> str:
+        return f"tile {index} of {len(self.plan.tiles)} (layer {self.plan.tiles[index].layer})"
+
+
+class TwinExecutor(_TiledExecutor):
+    """The calibrated chip model: vectors in large slices, as memory allows.
+
+    Parameters
+    ----------
+    network
+        The network to run.
+    runner
+        Tile runner of the twin.
+    plan
+        Tiles to use, such as smaller ones than the chip allows; default ``tile(network, runner.ports)``.
+    slice_size
+        Most vectors in one call of the runner.
+    progress
+        Called with (vectors done, vectors in all) after each slice.
+
+    Raises
+    ------
+    NetworkError
+        If the plan fits neither network nor runner.
+    """
+
+    def __init__(
+        self,
+        network: OpticalNetwork,
+        runner: TileRunner,
+        *,
+        plan: TilePlan | None = None,
+        slice_size: int = 1 << 16,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(network, runner, plan=plan, slice_size=slice_size, progress=progress)
+
+
+class BenchExecutor(_TiledExecutor):
+    """The instruments: small slices, so that progress is seen, and every reading checked against physics.
+
+    A passive chip gives no output amplitude above the root of the summed squares of its inputs.  A reading beyond
+    that by more than ``excess`` means dead or swapped detectors or a calibration that does not belong to this
+    chip; the run then stops before the next tile is programmed.
+
+    Parameters
+    ----------
+    network
+        The network to run.
+    runner
+        Tile runner of the bench.
+    plan
+        Tiles to use; default ``tile(network, runner.ports)``.
+    slice_size
+        Most vectors in one call of the runner.
+    excess
+        Allowed excess of a reading, in units of full scale; ``math.inf`` for a chip known to be uncalibrated.
+    progress
+        Called with (vectors done, vectors in all) after each slice.
+
+    Raises
+    ------
+    NetworkError
+        If the plan fits neither network nor runner, or ``excess`` is negative or NaN.
+    """
+
+    def __init__(
+        self,
+        network: OpticalNetwork,
+        runner: TileRunner,
+        *,
+        plan: TilePlan | None = None,
+        slice_size: int = 64,
+        excess: float = 0.25,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(network, runner, plan=plan, slice_size=slice_size, progress=progress)
+        if not excess >= 0.0:
+            raise NetworkError(f"excess must not be negative or NaN, got {excess!r}")
+        self.excess = excess
+
+    def _measure(self, index: int, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+        outputs = super()._measure(index, amplitudes)
+        limit = np.linalg.norm(amplitudes, axis=1) + self.excess
+        over: NDArray[Any] = np.argwhere(np.abs(outputs) > limit[:, None])
+        if len(over):
+            vector, row = over[0].tolist()
+            raise CalibrationError(
+                f"output {row} of {self._where(index)} reads amplitude {outputs[vector, row]:.3g}; these inputs allow "
+                f"at most {limit[vector]:.3g} (full scale 1): check the detectors and calibrate this chip"
+            )
+        return outputs
