@@ -95,6 +95,10 @@ def _load(
     address = override.get("address", entry.where)
     try:
         return station.load_instrument(name, update_snapshot=False, **override)
+    except LinkError as error:
+        if name in str(error):
+            raise
+        raise LinkError(f"instrument {name!r} of {path}: {error}") from error
     except OptincError:
         raise
     except TypeError as error:
