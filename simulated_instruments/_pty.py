@@ -9,7 +9,7 @@ import threading
 from optinc_hw.errors import ConfigurationError
 from simulated_instruments._session import Session, SimulatedInstrument
 
-_CHUNK = 65536
+_CHUNK = 4096  # small, so that closing never waits for many commands
 
 
 class PtyServer:

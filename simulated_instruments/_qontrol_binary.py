@@ -42,29 +42,31 @@ class QontrolSession:
 
     def __init__(self, chain: SimulatedQontrolQ8iv) -> None:
         self._chain = chain
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def receive(self, data: bytes) -> bytes:
         """Answer all lines and frames that ``data`` completes."""
-        self._buffer += data
-        replies = b""
-        while self._buffer:
-            if self._buffer[0] & _BINARY:
-                size = _frame_size(self._buffer)
-                if size is None or len(self._buffer) < size:
+        buffer, replies = self._buffer, b""
+        buffer += data
+        while buffer:
+            if buffer[0] & _BINARY:
+                size = _frame_size(buffer)
+                if size is None or len(buffer) < size:
                     break
-                frame, self._buffer = self._buffer[:size], self._buffer[size:]
+                frame = bytes(buffer[:size])
+                del buffer[:size]
                 replies += self._answer_frame(frame)
-            else:
-                end = self._buffer.find(b"\n")
-                if end < 0:
-                    if len(self._buffer) > _LONGEST_LINE:
-                        self._buffer = b""
-                        replies += self._chain.error(BUFFER_OVERFLOW) + self._chain.error(SERIAL_ERROR)
-                    break
-                line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
-                if line.strip():
-                    replies += self._chain.answer_line(line.decode("ascii", errors="replace"))
+                continue
+            end = buffer.find(b"\n")
+            if end < 0:
+                if len(buffer) > _LONGEST_LINE:
+                    buffer.clear()
+                    replies += self._chain.error(BUFFER_OVERFLOW) + self._chain.error(SERIAL_ERROR)
+                break
+            line = buffer[:end].decode("ascii", errors="replace")
+            del buffer[: end + 1]
+            if line and not line.isspace():
+                replies += self._chain.answer_line(line)
         return replies
 
     def _answer_frame(self, frame: bytes) -> bytes:
@@ -99,7 +101,7 @@ class QontrolSession:
         return replies
 
 
-def _frame_size(buffer: bytes) -> int | None:
+def _frame_size(buffer: bytearray) -> int | None:
     """Size of the frame at the start of ``buffer``; None while that cannot be told."""
     if not buffer[0] & _EXTENDED:
         return _HEAD + _WORD

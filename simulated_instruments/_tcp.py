@@ -7,7 +7,7 @@ import threading
 from simulated_instruments._session import SimulatedInstrument
 
 _HOST = "127.0.0.1"
-_CHUNK = 65536
+_CHUNK = 4096  # small, so that closing never waits for many commands
 
 
 class TcpServer:

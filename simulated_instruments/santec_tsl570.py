@@ -36,7 +36,8 @@ DBM, MILLIWATT = 0, 1
 
 _LIGHT_SPEED_M_S = 299_792_458.0
 _SHORTEST_M, _LONGEST_M, _DEFAULT_M = 1480e-9, 1640e-9, 1550e-9
-_WAVELENGTH_STEP_M = 1e-13
+_WAVELENGTH_STEPS_PER_M = 1e13  # 0.1 pm
+_FREQUENCY_STEP_HZ = 1e7
 _LOWEST_DBM, _HIGHEST_DBM = -15.0, 13.0
 _MONITOR_FLOOR_DBM = -60.0  # what the monitor tells when there is no light
 _DIODE_START_S, _POWER_CHANGE_S, _TUNING_START_S = 0.5, 0.02, 0.05
@@ -140,23 +141,23 @@ class SimulatedSantecTSL570:
         return exponential(wavelength_m) if self._command_set == SCPI else f"{m_to_nm(wavelength_m):.4f}"
 
     def _tune(self, wavelength_m: float) -> None:
-        # In whole steps, so that 1550 nm is the same number of metres whichever way it was written.
-        steps = round(wavelength_m / _WAVELENGTH_STEP_M)
-        wavelength_m = steps / round(1.0 / _WAVELENGTH_STEP_M)
         distance = abs(wavelength_m - self._wavelength_m)
         self._wavelength_m = wavelength_m
         if distance > 0.0:
             self._apply(_TUNING_START_S + distance / _TUNING_SPEED_M_S)
 
     def _set_wavelength(self, arguments: list[str]) -> Reply:
-        self._tune((_METRE if self._command_set == SCPI else _NANOMETRE).parse(arguments))
+        wavelength_m = (_METRE if self._command_set == SCPI else _NANOMETRE).parse(arguments)
+        # In whole steps, so that 1550 nm is the same number of metres whichever way it was written.
+        self._tune(round(wavelength_m * _WAVELENGTH_STEPS_PER_M) / _WAVELENGTH_STEPS_PER_M)
         return None
 
     def _get_wavelength(self, arguments: list[str]) -> Reply:
         return self._wavelength_text(_METRE.query(arguments, self._wavelength_m))
 
     def _set_frequency(self, arguments: list[str]) -> Reply:
-        self._tune(_LIGHT_SPEED_M_S / (_HERTZ if self._command_set == SCPI else _TERAHERTZ).parse(arguments))
+        frequency_hz = (_HERTZ if self._command_set == SCPI else _TERAHERTZ).parse(arguments)
+        self._tune(_LIGHT_SPEED_M_S / (round(frequency_hz / _FREQUENCY_STEP_HZ) * _FREQUENCY_STEP_HZ))
         return None
 
     def _get_frequency(self, arguments: list[str]) -> Reply:
