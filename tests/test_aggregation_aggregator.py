@@ -28,7 +28,7 @@ def test_mean_by_hand():
     assert mean.tolist() == [33.0, 2.0, -8.0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([2, 3, 4, 8]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -50,6 +50,7 @@ def test_no_answer_exceeds_the_maximum_even_the_largest_number():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@settings(deadline=None)
 @given(st.data(), st.integers(2, 16), st.integers(1, 9))
 def test_error_is_at_most_half_a_step_over_the_whole_range(dtype, data, bits, block):
     values = data.draw(_vectors(dtype))
@@ -64,6 +65,7 @@ def test_error_is_at_most_half_a_step_over_the_whole_range(dtype, data, bits, bl
         assert np.abs(decoded[start : start + block] - exact).max() <= bound
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_block_depends_on_nothing_outside_it(data):
     """A block near the end of the exponent range must not change its neighbours' bits."""
@@ -78,6 +80,7 @@ def test_a_block_depends_on_nothing_outside_it(data):
     assert np.array_equal(quantizer.dequantise(codes, together)[:4], quantizer.dequantise(codes[:4], alone))
 
 
+@settings(deadline=None)
 @given(_vectors(np.float32), st.integers(1, 9))
 def test_codes_stay_within_the_offset_binary_range(values, block):
     quantizer = BlockQuantizer(8, block)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optinc_hw.onn as onn
@@ -32,6 +32,7 @@ def test_encode_puts_the_most_significant_symbol_first():
     assert encode_pam4([5], 3).tolist() == [[1, 1]]
 
 
+@settings(deadline=None)
 @given(st.data(), st.integers(1, 32))
 def test_decode_inverts_encode_for_any_width(data, bits):
     codes = np.array(data.draw(st.lists(st.integers(0, 2**bits - 1), max_size=20)), dtype=np.int64)
@@ -98,6 +99,7 @@ def test_unit_p_by_hand():
     assert preprocess(encode_pam4([[27, 27]], 6), 2).tolist() == [[1.0, 11.0]]  # 1|23: the first group is the short one
 
 
+@settings(deadline=None)
 @given(st.integers(1, 16), st.integers(1, 9), st.data())
 def test_unit_p_keeps_the_mean_exactly(bits, servers, data):
     count = (bits + 1) // 2
@@ -141,6 +143,7 @@ def test_every_point_of_the_space_has_codes_that_unit_p_maps_to_it(servers, bits
     assert np.array_equal(space.keys[codes].sum(axis=1), index)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 255), min_size=4, max_size=4), min_size=1, max_size=20))
 def test_points_of_any_codes_agree_with_unit_p(codes):
     space = InputSpace(4, 8, 4)

@@ -45,7 +45,7 @@ def test_other_sizes_on_their_whole_input_space(servers, bits, rounding):
     assert np.array_equal(build_exact(servers, bits, rounding).run(codes), quantised_mean(codes, rounding))
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from([2, 4, 8, 16, 64]),
     st.integers(1, 32),

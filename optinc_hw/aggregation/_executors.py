@@ -179,10 +179,11 @@ class TableExecutor:
             If codes are not integers in range or do not have one column a server.
         """
         array = check_codes(codes, self.servers, self.bits)
-        index = np.take(self._keys, array[:, 0])
+        # "clip" never clips, as codes are checked; it spares take's own check.
+        index = np.take(self._keys, array[:, 0], mode="clip")
         for server in range(1, self.servers):
-            index += np.take(self._keys, array[:, server])
-        return np.take(self._table, index).astype(np.int64)
+            index += np.take(self._keys, array[:, server], mode="clip")
+        return np.take(self._table, index, mode="clip").astype(np.int64)
 
 
 class _TiledExecutor:

@@ -62,21 +62,20 @@ class _Scale:
         return inverse
 
 
-def _multiply_power(values: Floats, mantissa: Floats, exponent: NDArray[np.int32], *, mantissa_first: bool) -> None:
-    """Multiply blocks of ``values`` (..., blocks, size) in place by mantissa * 2**exponent without under- or overflow.
+def _times_power(values: Floats, mantissa: Floats, exponent: NDArray[np.int32], *, mantissa_first: bool) -> Floats:
+    """Return blocks of ``values`` (..., blocks, size) times mantissa * 2**exponent without under- or overflow.
 
     Ordinary blocks take one product.  If a block's factor lies near the end of the exponent range, the power is
     applied in two halves; other blocks' results are the same bits either way, as powers of two multiply exactly.
     """
-    safe = _SAFE_EXPONENT[values.dtype.char]
-    if np.abs(exponent).max(initial=0) <= safe:
-        values *= np.ldexp(mantissa, exponent)[:, None]
-        return
+    if np.abs(exponent).max(initial=0) <= _SAFE_EXPONENT[values.dtype.char]:
+        return np.multiply(values, np.ldexp(mantissa, exponent)[:, None])
     half = exponent // 2
     one = values.dtype.type(1)
-    factors = [np.ldexp(one, half), np.ldexp(one, exponent - half)]
-    for factor in [mantissa, *factors] if mantissa_first else [*factors, mantissa]:
-        values *= factor[:, None]
+    powers = (np.ldexp(one, half), np.ldexp(one, exponent - half))
+    for factor in (mantissa, *powers) if mantissa_first else (*powers, mantissa):
+        values = np.multiply(values, factor[:, None])
+    return values
 
 
 @dataclass(frozen=True)
@@ -155,9 +154,8 @@ class BlockQuantizer:
     def step(self, maxima: Floats) -> Floats:
         """Return the size (blocks,) of one code step for shared block maxima."""
         scale = _Scale.of(self._checked_maxima(maxima, len(maxima)))
-        step = scale.step_mantissa(self.top)[:, None]
-        _multiply_power(step, np.ones_like(scale.mantissa), scale.exponent, mantissa_first=True)
-        return step[:, 0]
+        steps = np.ones((len(scale.mantissa), 1), dtype=scale.mantissa.dtype)
+        return _times_power(steps, scale.step_mantissa(self.top), scale.exponent, mantissa_first=True)[:, 0]
 
     def quantise(self, values: NDArray[Any], maxima: Floats) -> Codes:
         """Return the codes (..., size) of ``values`` (..., size) on the shared scale ``maxima`` (blocks,).
@@ -177,8 +175,8 @@ class BlockQuantizer:
         inverse = scale.inverse_mantissa(self.top)
         codes = np.empty(array.shape, dtype=self.code_dtype)
         for places, blocks in self._pieces(array.shape[-1]):
-            work = self._blocks(array, places, blocks).copy()
-            _multiply_power(work, inverse[blocks], -scale.exponent[blocks], mantissa_first=False)
+            part = self._blocks(array, places, blocks)
+            work = _times_power(part, inverse[blocks], -scale.exponent[blocks], mantissa_first=False)
             np.rint(work, out=work)
             np.minimum(work, self.top, out=work)
             np.maximum(work, -self.top, out=work)
@@ -208,7 +206,7 @@ class BlockQuantizer:
             work = self._blocks(codes, places, blocks).astype(shared.dtype)
             work -= self.top + 1
             np.maximum(work, -self.top, out=work)  # code 0 means no more than code 1
-            _multiply_power(work, step[blocks], scale.exponent[blocks], mantissa_first=True)
+            work = _times_power(work, step[blocks], scale.exponent[blocks], mantissa_first=True)
             values[..., places] = work.reshape(*codes.shape[:-1], -1)
         return values
 
