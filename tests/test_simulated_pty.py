@@ -64,7 +64,7 @@ else:
         with bench:
             # The client takes what has come when its timeout is over; its own 0.1 s is short for a busy machine.
             client = qontrol.QXOutput(
-                serial_port_name=bench.open_pty("heaters_0"), response_timeout=0.4, binary_mode=binary
+                serial_port_name=bench.open_pty("heaters_0"), response_timeout=0.2, binary_mode=binary
             )
             try:
                 assert client.device_id == "Q8iv-0001"
