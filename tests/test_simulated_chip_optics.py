@@ -204,7 +204,9 @@ def test_thermo_optic_phase_falls_with_wavelength():
     signals = []
     for wavelength in (1550e-9, 1580e-9):
         chip.set_laser(POWER_W, wavelength)
-        program(chip, in_0_theta=1.0, mzi_0_0_theta=math.pi * wavelength / 1550e-9, att_0=math.pi * wavelength / 1550e-9)
+        program(
+            chip, in_0_theta=1.0, mzi_0_0_theta=math.pi * wavelength / 1550e-9, att_0=math.pi * wavelength / 1550e-9
+        )
         powers = chip.detector_powers()
         signals.append(powers[0] + powers[2] - LO_SHARE * POWER_W / 2)
     expected = [math.sin(0.5) ** 2, math.sin(0.5 * 1550 / 1580) ** 2]
