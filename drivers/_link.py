@@ -49,9 +49,9 @@ class Dialect:
 
     terminator: bytes
     resync_command: str
-    resync_reply: re.Pattern[str]
-    event: re.Pattern[str] | None = None
-    event_start: re.Pattern[str] | None = None
+    resync_reply: re.Pattern[bytes]
+    event: re.Pattern[bytes] | None = None
+    event_start: re.Pattern[bytes] | None = None
     explain_events: Callable[[list[str]], str] = ", ".join
 
 
@@ -307,12 +307,9 @@ class Link:
 
     def _set_aside_event(self, line: bytes) -> bool:
         event = self._dialect.event
-        if event is None:
+        if event is None or event.fullmatch(line) is None:
             return False
-        text = line.decode("ascii", errors="replace")
-        if event.fullmatch(text) is None:
-            return False
-        self._events.append(text)
+        self._events.append(line.decode("ascii"))
         return True
 
     def _collect_unsolicited(self) -> None:
@@ -337,7 +334,7 @@ class Link:
         start = self._dialect.event_start
         if not rest:
             self._buffer.clear()
-        elif start is None or start.fullmatch(rest.decode("ascii", errors="replace")) is None:
+        elif start is None or start.fullmatch(rest) is None:
             raise self._bad_reply(f"bytes came that belong to no question: {shorten(rest)}")
 
     def _bad_reply(self, reason: object) -> ReplyError:
@@ -366,15 +363,14 @@ class Link:
         self._start(
             self._encode(self._dialect.resync_command), max(self.timeout, min(_RECOVERY_S, 10.0 * self.timeout))
         )
-        while True:
-            line = self._raw_line()
-            text = line.decode("ascii", errors="replace")
-            if self._dialect.resync_reply.fullmatch(text) is not None:
-                break
+        dropped = bytearray()
+        while self._dialect.resync_reply.fullmatch(line := self._raw_line()) is None:
             if not self._set_aside_event(line):
-                _log.warning("%s: dropped stale bytes %s", self._owner, shorten(line))
+                dropped += line + b"\n"
             if len(self._reply) > _MAX_STALE_BYTES:
                 raise self._bad_reply(f"no answer to {self._dialect.resync_command!r} among so many stale bytes")
+        if dropped:
+            _log.warning("%s: dropped stale bytes %s", self._owner, shorten(bytes(dropped)))
         # The lost question may have been the same one; then its answer is still on the way.
         while (chunk := self._receive(_QUIET_S)) and len(self._reply) <= _MAX_STALE_BYTES:
             self._append(chunk)

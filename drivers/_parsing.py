@@ -7,6 +7,9 @@ from dataclasses import dataclass
 OVER_RANGE = 1e20
 """Magnitude from which a number is a code (9.9E37, 9.91E37, 3.4E38), not a measurement."""
 
+HIGHEST_LEVEL_DBM = 100.0
+"""Magnitude beyond which a level in dBm is a sentinel, not a measurement."""
+
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _NOT_A_READING = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -62,6 +65,14 @@ def parse_reading(text: str) -> float:
         raise ValueError(f"{text!r} is no number")
     value = float(text)
     return value if is_reading(value) else math.nan
+
+
+def parse_level(text: str) -> float:
+    """Parse a level in dBm that some real light can have; sentinels such as -200 dBm raise ValueError."""
+    value = parse_number(text)
+    if abs(value) > HIGHEST_LEVEL_DBM:
+        raise ValueError(f"{text!r} is no level of real light in dBm")
+    return value
 
 
 def parse_integer(text: str) -> int:

@@ -11,10 +11,11 @@ MODULE_ID = re.compile(r"(\w+)-([0-9A-Fa-f]+|\*+)", re.ASCII)
 CHAIN_LINE = re.compile(r"(\w+-(?:[0-9A-Fa-f]+|\*+)): (\d+)", re.ASCII)
 FIRMWARE = re.compile(r"v?\d[\w.]*", re.ASCII)
 
+_RESYNC_REPLY = re.compile(MODULE_ID.pattern.encode())
 _VOLTS = re.compile(r"([+-]\d+\.\d+) V", re.ASCII)
 _MILLIAMPERES = re.compile(r"([+-]\d+\.\d+) mA", re.ASCII)
-_ERROR = re.compile(r"E(\d\d):(\d\d)", re.ASCII)
-_ERROR_START = re.compile(r"E(?:\d(?:\d(?::(?:\d\d?)?)?)?)?", re.ASCII)
+_ERROR = re.compile(rb"E\d\d:\d\d")
+_ERROR_START = re.compile(rb"E(?:\d(?:\d(?::(?:\d\d?)?)?)?)?")
 _CHANNEL_ERRORS = frozenset({"01", "02", "03", "04", "05"})
 
 _ERROR_TEXTS: Mapping[str, str] = {
@@ -94,7 +95,7 @@ def q8iv_dialect(modules: int) -> Dialect:
     return Dialect(
         terminator=b"\n",
         resync_command="ID?",
-        resync_reply=MODULE_ID,
+        resync_reply=_RESYNC_REPLY,
         event=_ERROR,
         event_start=_ERROR_START,
         explain_events=lambda events: explain_errors(modules, events),

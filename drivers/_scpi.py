@@ -9,7 +9,7 @@ from drivers._visa_port import VisaPort
 from optinc_hw.errors import IdentityError
 
 _MAX_QUEUE = 100
-_IDENTITY_REPLY = re.compile(r"[^,]*[A-Za-z][^,]*,[^,]+,[^,]*,[^,]*", re.ASCII)
+_IDENTITY_REPLY = re.compile(rb"[^,]*[A-Za-z][^,]*,[^,]+,[^,]*,[^,]*")
 
 
 class ScpiInstrument(LinkedInstrument):

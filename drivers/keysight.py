@@ -1,5 +1,6 @@
 """Keysight N7744A/N7745A (and N7744C/N7745C) multiport optical power meters."""
 
+import math
 import re
 import struct
 
@@ -12,7 +13,7 @@ from typing_extensions import Unpack
 from drivers._parsing import OVER_RANGE, parse_flag, parse_number, parse_reading
 from drivers._scpi import ScpiInstrument
 from drivers.protocols import PowerReading
-from optinc_hw.errors import ConfigurationError, DeviceError, IdentityError
+from optinc_hw.errors import ConfigurationError, IdentityError, LimitError
 
 _MODEL = re.compile(r"N774[45][AC]")
 _IMPLAUSIBLE_W = 0.1
@@ -153,8 +154,8 @@ class KeysightN7745A(ScpiInstrument):
                     # In continuous mode a reading repeats an older one until its averaging time is over.
                     f"init{slot}:cont 0",
                 )
-                port.wavelength.set(wavelength_m)
-                port.averaging_time.set(averaging_time_s)
+                self.apply_setting(port.index, "wav", wavelength_m)
+                self.apply_setting(port.index, "atim", averaging_time_s)
             self._check_units()
 
     def read_powers(self) -> PowerReading:
@@ -189,7 +190,17 @@ class KeysightN7745A(ScpiInstrument):
         return self._live_link().query(f"sens{self._slot(index)}:pow:{setting}?", parse_number)
 
     def apply_setting(self, index: int, setting: str, value: float) -> None:
-        """Set ``wav`` (in m) or ``atim`` (in s) of a port (0-based) and verify it; raises DeviceError."""
+        """Set ``wav`` (in m) or ``atim`` (in s) of a port (0-based) and verify it.
+
+        Raises
+        ------
+        LimitError
+            If the value is not positive and finite; nothing was sent.
+        DeviceError
+            If the meter refuses the value or silently did not take it.
+        """
+        if not 0.0 < value < math.inf:
+            raise LimitError(f"{self.name}: '{setting}' cannot be {value}; give a positive number in SI units")
         with self._live_link().lock:
             command = f"sens{self._slot(index)}:pow:{setting}"
             self._write_checked(f"{command} {value:.8E}")
@@ -198,6 +209,8 @@ class KeysightN7745A(ScpiInstrument):
                 raise self._live_link().device_error(
                     f"'{command}' is {actual:g} although {value:g} was set; choose a value that the meter supports"
                 )
+            port = self.channels[index]
+            (port.wavelength if setting == "wav" else port.averaging_time).cache.set(value)
 
     def make_safe(self) -> None:
         """Do nothing: a meter has no outputs."""
@@ -231,7 +244,7 @@ class KeysightN7745A(ScpiInstrument):
 
     def _slot(self, index: int) -> int:
         if not 0 <= index < self._ports:
-            raise DeviceError(f"{self.name}: there is no port {index}; the meter has ports 0 to {self._ports - 1}")
+            raise LimitError(f"{self.name}: there is no port {index}; the meter has ports 0 to {self._ports - 1}")
         return index + 1
 
     def _parse_powers(self, payload: bytes) -> NDArray[np.float64]:

@@ -1,12 +1,13 @@
 """Santec TSL-570 tunable laser."""
 
+import math
 import re
 
 from qcodes.instrument import InstrumentBaseKWArgs
 from qcodes.validators import Bool, Numbers
 from typing_extensions import Unpack
 
-from drivers._parsing import is_reading, parse_flag, parse_number, parse_reading
+from drivers._parsing import HIGHEST_LEVEL_DBM, is_reading, parse_flag, parse_level, parse_number, parse_reading
 from drivers._scpi import ScpiInstrument
 from optinc_hw.errors import DeviceError, LimitError
 from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm, nm_to_m, watt_to_dbm
@@ -15,7 +16,8 @@ _MODEL = re.compile(r"TSL-(?:550|570|710|770)")
 _POLL_S = 0.01
 _WAVELENGTH_TOLERANCE_M = 0.3e-12
 _POWER_TOLERANCE_DB = 0.02
-_SHORTEST_NM = 100.0
+_NANOMETRES = (400.0, 3000.0)
+"""Numbers in this range are wavelengths in nm; 193 (THz) is outside."""
 
 
 class SantecTSL570(ScpiInstrument):
@@ -74,7 +76,7 @@ class SantecTSL570(ScpiInstrument):
             "wavelength",
             label="Wavelength",
             unit="m",
-            vals=Numbers(min_value=100e-9, max_value=10e-6),
+            vals=Numbers(min_value=nm_to_m(_NANOMETRES[0]), max_value=nm_to_m(_NANOMETRES[1])),
             get_cmd=self._ask_wavelength,
             set_cmd=self.set_wavelength,
             docstring="Control the wavelength; setting starts tuning, wait_settled() waits for its end.",
@@ -143,9 +145,15 @@ class SantecTSL570(ScpiInstrument):
 
         Raises
         ------
+        LimitError
+            If this is no wavelength in m of a telecom laser at all; nothing was changed.
         DeviceError
             If the laser refuses, for example because the wavelength is out of its range.
         """
+        if not nm_to_m(_NANOMETRES[0]) <= wavelength_m <= nm_to_m(_NANOMETRES[1]):
+            raise LimitError(
+                f"{self.name}: wavelength cannot be {wavelength_m} m; give metres, such as 1550e-9. Nothing was changed"
+            )
         with self._live_link().lock:
             metres = self._uses_metres()
             value = f"{wavelength_m:.7E}" if metres else f"{m_to_nm(wavelength_m):.4f}"
@@ -188,8 +196,8 @@ class SantecTSL570(ScpiInstrument):
         """
         with self._live_link().lock:
             if on:
-                self.output.set(True)
-            self.shutter_open.set(on)
+                self._set_output(True)
+            self._set_shutter(on)
 
     def wait_settled(self, deadline_s: float) -> None:
         """Wait on the clock until the laser has settled, and verify the wavelength and power that were set.
@@ -221,7 +229,7 @@ class SantecTSL570(ScpiInstrument):
         with link.lock:
             if link.broken:
                 self.reconnect()
-            self.shutter_open.set(False)
+            self._set_shutter(False)
 
     def _verify_wavelength(self) -> None:
         if self._target_wavelength is None:
@@ -245,9 +253,11 @@ class SantecTSL570(ScpiInstrument):
 
     def _set_output(self, on: bool) -> None:
         self._switch(":POW:STAT", "laser diode", on)
+        self.output.cache.set(on)
 
     def _set_shutter(self, is_open: bool) -> None:
         self._switch(":POW:SHUT", "shutter", not is_open)
+        self.shutter_open.cache.set(is_open)
 
     def _switch(self, command: str, what: str, state: bool) -> None:
         link = self._live_link()
@@ -259,27 +269,30 @@ class SantecTSL570(ScpiInstrument):
                 raise self._not_applied(f"{what} ({command})", int(actual), int(state), "")
 
     def _ask_wavelength(self) -> float:
-        number = self._live_link().query(":WAV?", parse_number)
-        return nm_to_m(number) if number > _SHORTEST_NM else number
+        return self._live_link().query(":WAV?", _parse_wavelength)[0]
 
     def _uses_metres(self) -> bool:
         """Tell the SCPI from the Legacy command set by the unit of the wavelength that the laser reports now."""
-        return self._live_link().query(":WAV?", parse_number) < _SHORTEST_NM
+        return self._live_link().query(":WAV?", _parse_wavelength)[1]
 
     def _uses_milliwatts(self) -> bool:
         return self._live_link().query(":POW:UNIT?", parse_flag)
 
     def _ask_power(self) -> float:
-        with self._live_link().lock:
+        link = self._live_link()
+        with link.lock:
             if self._uses_milliwatts():
-                return self._live_link().query(":POW?", parse_number) * WATT_PER_MILLIWATT
-            return dbm_to_watt(self._live_link().query(":POW?", parse_number))
+                return link.query(":POW?", parse_number) * WATT_PER_MILLIWATT
+            return dbm_to_watt(link.query(":POW?", parse_level))
 
     def _ask_actual_power(self) -> float:
-        with self._live_link().lock:
+        link = self._live_link()
+        with link.lock:
             milliwatts = self._uses_milliwatts()
-            value = self._live_link().query(":POW:ACT?", parse_reading)
-        return value * WATT_PER_MILLIWATT if milliwatts else dbm_to_watt(value)
+            value = link.query(":POW:ACT?", parse_reading)
+        if milliwatts:
+            return value * WATT_PER_MILLIWATT
+        return dbm_to_watt(value) if abs(value) <= HIGHEST_LEVEL_DBM else math.nan
 
     def _is_driven(self) -> bool:
         return self._driven
@@ -296,3 +309,13 @@ class SantecTSL570(ScpiInstrument):
     def _refresh(self) -> None:
         for parameter in (self.IDN, self.wavelength, self.power, self.output, self.shutter_open):
             parameter.get()
+
+
+def _parse_wavelength(text: str) -> tuple[float, bool]:
+    """Parse a wavelength to m, and tell whether the laser speaks in metres (else nanometres)."""
+    value = parse_number(text)
+    if _NANOMETRES[0] <= value <= _NANOMETRES[1]:
+        return nm_to_m(value), False
+    if nm_to_m(_NANOMETRES[0]) <= value <= nm_to_m(_NANOMETRES[1]):
+        return value, True
+    raise ValueError(f"{text!r} is a wavelength neither in nm nor in m")
