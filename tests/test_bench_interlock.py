@@ -17,7 +17,7 @@ def interlock(count=3, *, total=1.0, resistance=1000.0, beta=0.0):
         max_power=np.full(count, 0.064),
         max_total_power=total,
         resistance_ohm=np.full(count, resistance),
-        beta_per_w=np.full(count, beta),
+        resistance_beta_per_w=np.full(count, beta),
     )
 
 

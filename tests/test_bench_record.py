@@ -1,12 +1,14 @@
 """The calibration record in force: where it is saved, what it changes, and what refuses it."""
 
+from datetime import UTC, datetime
+
 import bench_fakes
 import numpy as np
 import pytest
 from bench_fakes import write_fake_folder
 
 from optinc_hw.bench import Bench
-from optinc_hw.bench.record import CalibrationRecord, Quality, make_provenance
+from optinc_hw.bench.record import CalibrationRecord, Provenance, Quality
 from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.photonics.layout import ChipLayout
@@ -28,7 +30,16 @@ def make_record(ports=PORTS, resistance=1200.0):
         np.full(count, 0.8),
         (np.full(count, 1e-3), np.full(count, 1e-3)),
         Quality(residual_over_noise=1.5, held_out_settings=10, readings=100, noise_relative=1e-3, noise_floor_w=5e-9),
-        make_provenance(seed=0, chip="test", laser_power_w=0.01, laser_wavelength_m=1550e-9),
+        Provenance(
+            software="test",
+            created_utc=datetime(2026, 1, 1, tzinfo=UTC),
+            seed=0,
+            chip="test",
+            laser_power_w=0.01,
+            laser_wavelength_m=1550e-9,
+            data_file="run.nc",
+            data_sha256="0" * 64,
+        ),
     )
 
 
@@ -40,7 +51,7 @@ def test_a_saved_record_is_in_force_now_and_at_the_next_start(folder):
     assert path.parent == folder
     with Bench.open(folder) as bench:
         assert bench.record == record
-        np.testing.assert_array_equal(bench.interlock.beta_per_w, record.resistance_beta_per_w)
+        np.testing.assert_array_equal(bench.interlock.resistance_beta_per_w, record.resistance_beta_per_w)
 
 
 def test_saving_changes_one_value_of_the_chip_file_and_nothing_else(folder):

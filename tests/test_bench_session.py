@@ -256,37 +256,22 @@ def run_script(folder, body):
     )
 
 
-def test_a_session_without_a_with_block_is_made_safe_when_python_ends(folder):
-    process = run_script(folder, "sys.exit(0)")
-    output, _ = process.communicate(timeout=60)
-    assert "heaters_0 make_safe\nheaters_1 make_safe\n" in output
-
-
-def test_sigterm_from_outside_makes_safe(folder):
-    process = run_script(folder, "print('ready', flush=True)\nimport time\ntime.sleep(60)")
-    for line in process.stdout:
-        if line == "ready\n":
-            break
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert "heaters_0 make_safe\nheaters_1 make_safe\n" in output
-    assert process.returncode == 128 + signal.SIGTERM
-
-
-def test_two_processes_cannot_drive_one_bench_and_a_crash_leaves_no_lock(folder):
+def test_a_bench_in_use_is_refused_and_sigterm_from_outside_makes_it_safe(folder):
     process = run_script(folder, "print('ready', flush=True)\nimport time\ntime.sleep(60)")
     for line in process.stdout:
         if line == "ready\n":
             break
     with pytest.raises(LinkError, match="in use by another process"):
         Bench.open(folder)
-    process.kill()
-    process.communicate(timeout=60)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert "heaters_0 make_safe\nheaters_1 make_safe\n" in output
+    assert process.returncode == 128 + signal.SIGTERM
     with Bench.open(folder):
         pass
 
 
-def test_a_forked_child_does_not_move_the_heaters_of_its_parent(folder):
+def test_without_a_with_block_python_makes_safe_at_its_end_but_no_forked_child_does(folder):
     process = run_script(
         folder,
         """

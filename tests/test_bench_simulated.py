@@ -1,22 +1,26 @@
 """The bench end to end: drivers, wire protocols, simulated instruments, one hidden chip."""
 
+import contextlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from qcodes.station import Station
+from serial.urlhandler.protocol_socket import Serial as SocketSerial
 
 import optinc_hw
 from optinc_hw.bench import Bench, check_bench, instrument_names, write_bench_folder
 from optinc_hw.bench.write import write_atomically
 from optinc_hw.clock import SimulatedClock, WallClock
-from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError, LinkError
+from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError, LimitError, LinkError
 from simulated_instruments import HiddenChip, SimulatedBench, default_bench
 
 HOME = Path(optinc_hw.__file__).parent.parent
@@ -213,6 +217,91 @@ def test_leaving_a_session_leaves_outputs_at_zero(served):
     with Bench.open(served) as bench:
         bench.light(True)
         bench.set_voltages(np.full(len(bench.layout.heaters), 2.0))
+    with Bench.open(served) as bench:
+        assert bench.found_at_start == {}
+        assert np.abs(bench.read_detectors().power_w).max() < 1e-7
+
+
+class Relay:
+    """Passes bytes between one client and an instrument until it is cut."""
+
+    def __init__(self, port):
+        self._port = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._sockets = [self._server]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            client, _ = self._server.accept()
+            instrument = socket.create_connection(("127.0.0.1", self._port))
+            self._sockets += [client, instrument]
+            for ends in ((client, instrument), (instrument, client)):
+                self._threads.append(threading.Thread(target=self._pump, args=ends))
+                self._threads[-1].start()
+
+    def _pump(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(4096):
+                sink.sendall(data)
+
+    def cut(self):
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        for thread in self._threads:
+            thread.join()
+
+
+def session_with_cut_link(folder, relay):
+    with Bench.open(folder) as bench:
+        bench.light(True)
+        bench.set_voltages(np.full(len(bench.layout.heaters), 2.0))
+        assert bench.read_detectors().power_w.max() > 1e-6
+        relay.cut()
+
+
+def test_a_dead_heater_link_leaves_the_light_off_and_is_reported(served):
+    path = served / "station.yaml"
+    text = path.read_text()
+    port = int(re.search(r"'socket://127\.0\.0\.1:(\d+)'", text)[1])
+    relay = Relay(port)
+    path.write_text(text.replace(f"'socket://127.0.0.1:{port}'", f"'socket://127.0.0.1:{relay.port}'"))
+    with pytest.raises(InstrumentError, match=r"may not be in the safe state; all others are.*heaters_0") as caught:
+        session_with_cut_link(served, relay)
+    assert "laser" not in str(caught.value)
+    path.write_text(text)
+    with Bench.open(served) as bench:
+        assert set(bench.found_at_start) == set(bench.layout.heaters)
+        assert np.abs(bench.read_detectors().power_w).max() < 1e-7
+        bench.make_safe()
+
+
+@pytest.mark.parametrize("place", ["between two steps of a ramp", "in the middle of an exchange"])
+def test_an_interrupted_move_ends_safe(served, monkeypatch, place):
+    def interrupted_move(bench):
+        owner, name = (bench.clock, "sleep") if place.startswith("between") else (SocketSerial, "read")
+        original = getattr(owner, name)
+        with monkeypatch.context() as patch:
+
+            def interrupt(*_):
+                patch.setattr(owner, name, original)
+                raise KeyboardInterrupt
+
+            patch.setattr(owner, name, interrupt)
+            bench.set_voltages(np.full(len(bench.layout.heaters), 6.0))
+
+    def session():
+        with Bench.open(served) as bench:
+            bench.light(True)
+            bench.set_voltages(np.full(len(bench.layout.heaters), 2.0))
+            interrupted_move(bench)
+
+    with pytest.raises(KeyboardInterrupt):
+        session()
     with Bench.open(served) as bench:
         assert bench.found_at_start == {}
         assert np.abs(bench.read_detectors().power_w).max() < 1e-7

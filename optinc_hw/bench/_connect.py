@@ -15,9 +15,10 @@ from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError, IdentityError, LinkError, OptincError
 
 if TYPE_CHECKING:
-    from drivers.protocols import HeaterBank, Laser, PowerMeter
     from qcodes.instrument import Instrument
     from qcodes.station import Station
+
+    from drivers.protocols import HeaterBank, Laser, PowerMeter
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from optinc_hw.bench._safe_state import Step
 from optinc_hw.bench.description import Attachment
 from optinc_hw.bench.interlock import Interlock
 from optinc_hw.bench.readings import HeaterReading
+from optinc_hw.errors import LimitError
 
 if TYPE_CHECKING:
     from drivers.protocols import HeaterBank
@@ -74,6 +75,9 @@ class HeaterDrive:
                 bank.set_voltages(
                     dict(zip(attachment.channels[moves].tolist(), target[elements].tolist(), strict=True))
                 )
+            except LimitError:  # the driver knows more about its heaters than we do, and moved nothing
+                self._known[elements] = False
+                raise
             except BaseException:
                 self._voltages[elements] = np.maximum(self._voltages[elements], target[elements])
                 self._known[elements] = False

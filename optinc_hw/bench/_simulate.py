@@ -32,8 +32,10 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
     Raises
     ------
     ConfigurationError
-        If a driver has no simulated counterpart.
+        If a driver has no simulated counterpart, or the seed is negative.
     """
+    if seed < 0:
+        raise ConfigurationError(f"seed = {seed}: seeds of simulated chips are integers of at least 0")
     sizes = _kinds_and_sizes(description)
     from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
 

@@ -9,6 +9,7 @@ from optinc_hw.bench._problems import Name, parse, read_yaml
 from optinc_hw.photonics.layout import ChipLayout
 
 CHIP_FILE = "chip.yaml"
+MAX_PORTS = 64
 
 _Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -114,7 +115,9 @@ class ChipFile(_Strict):
 
     version: Literal[1] = Field(description="1, the only version of this file format")
     name: Name = Field(description="a name for the chip")
-    ports: Annotated[int, Field(ge=2, le=64)] = Field(description="the number of optical ports, 2 to 64")
+    ports: Annotated[int, Field(ge=2, le=MAX_PORTS)] = Field(
+        description=f"the number of optical ports, 2 to {MAX_PORTS}"
+    )
     layout: Literal["rectangular"] = Field(
         default="rectangular", description="rectangular, the only mesh layout of this version"
     )

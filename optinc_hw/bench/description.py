@@ -100,7 +100,7 @@ class BenchDescription:
             max_power=power,
             max_total_power=self.chip.limits.total_power_w,
             resistance_ohm=np.full(len(names), self.chip.nominal.resistance_ohm),
-            beta_per_w=np.zeros(len(names)),
+            resistance_beta_per_w=np.zeros(len(names)),
         )
 
 
@@ -137,7 +137,7 @@ def read_description(folder: str | Path) -> BenchDescription:
         or channels used twice, heaters or detectors without a place or without limits.  The message lists all
         faults, each with file, key path, value and remedy.
     """
-    place = Path(folder)
+    place = Path(folder).expanduser().absolute()
     if not place.is_dir():
         raise ConfigurationError(f"{place}: no such folder; give the folder that holds station.yaml and chip.yaml")
     station, chip = read_station_file(place), read_chip_file(place)

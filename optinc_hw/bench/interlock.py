@@ -53,7 +53,7 @@ class Interlock:
         Limits, float64 (H,), in V, A and W.
     max_total_power
         Limit of the summed power of all heaters in W.
-    resistance_ohm, beta_per_w
+    resistance_ohm, resistance_beta_per_w
         Resistance model ``R(P) = R0 (1 + beta P)``, float64 (H,): nominal, or from the calibration record.
     """
 
@@ -63,10 +63,10 @@ class Interlock:
     max_power: Vector
     max_total_power: float
     resistance_ohm: Vector
-    beta_per_w: Vector
+    resistance_beta_per_w: Vector
 
     def __post_init__(self) -> None:
-        for name in ("max_voltage", "max_current", "max_power", "resistance_ohm", "beta_per_w"):
+        for name in ("max_voltage", "max_current", "max_power", "resistance_ohm", "resistance_beta_per_w"):
             array = getattr(self, name)
             if array.shape != (len(self.names),):
                 raise ConfigurationError(
@@ -74,17 +74,17 @@ class Interlock:
                     f"give one value for each heater"
                 )
 
-    def with_resistance(self, resistance_ohm: Vector, beta_per_w: Vector) -> "Interlock":
+    def with_resistance(self, resistance_ohm: Vector, resistance_beta_per_w: Vector) -> "Interlock":
         """Return the same limits with another resistance model (R0 in ohm, beta in 1/W, both (H,))."""
-        return replace(self, resistance_ohm=resistance_ohm, beta_per_w=beta_per_w)
+        return replace(self, resistance_ohm=resistance_ohm, resistance_beta_per_w=resistance_beta_per_w)
 
     def power(self, voltages: Vector) -> Vector:
         """Return the expected power (H,) in W at ``voltages`` (H,) in V."""
-        return heater_power(voltages, self.resistance_ohm, self.beta_per_w)
+        return heater_power(voltages, self.resistance_ohm, self.resistance_beta_per_w)
 
     def voltage(self, powers: Vector) -> Vector:
         """Return the voltages (H,) in V that give ``powers`` (H,) in W."""
-        return heater_voltage(powers, self.resistance_ohm, self.beta_per_w)
+        return heater_voltage(powers, self.resistance_ohm, self.resistance_beta_per_w)
 
     def check(self, voltages: Vector) -> None:
         """Accept ``voltages`` (H,) in V or refuse all of them.

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from optinc_hw.bench.chip_file import CHIP_FILE
+from optinc_hw.bench.chip_file import CHIP_FILE, MAX_PORTS
 from optinc_hw.bench.station_file import STATION_FILE
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
@@ -71,8 +71,16 @@ heaters:
 
 
 def instrument_names(ports: int) -> tuple[str, ...]:
-    """Names of the instruments of the default wiring: heater chains, meters, laser."""
-    return tuple(_modules(ports)) + tuple(_meter_sizes(ports)) + ("laser",)
+    """Return the names of the instruments of the default wiring: heater chains, meters, laser.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``ports`` is not an integer from 2 to 64.
+    """
+    if ports not in range(2, MAX_PORTS + 1):
+        raise ConfigurationError(f"ports = {ports!r}: a chip has 2 to {MAX_PORTS} ports; give an integer in that range")
+    return (*_modules(ports), *_meter_sizes(ports), "laser")
 
 
 def write_bench_folder(folder: str | Path, ports: int, addresses: Mapping[str, str]) -> None:
@@ -96,8 +104,6 @@ def write_bench_folder(folder: str | Path, ports: int, addresses: Mapping[str, s
     ConfigurationError
         If a file exists already, ``ports`` is out of range, or the names in ``addresses`` do not match.
     """
-    if not 2 <= ports <= 64:
-        raise ConfigurationError(f"ports = {ports!r}: a chip has 2 to 64 ports; give a number in that range")
     expected = instrument_names(ports)
     if set(addresses) != set(expected):
         wrong = sorted(set(addresses) ^ set(expected))
