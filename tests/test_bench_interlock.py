@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optinc_hw.bench import Interlock, heater_power, heater_voltage
+from optinc_hw.bench import Interlock
 from optinc_hw.errors import ConfigurationError, LimitError
 
 
@@ -27,15 +27,13 @@ def interlock(count=3, *, total=1.0, resistance=1000.0, beta=0.0):
     beta=st.floats(0.0, 5.0) | st.floats(-2.0, 0.0) | st.just(0.0) | st.floats(1e-12, 1e-6),
 )
 def test_power_and_voltage_are_inverse(power, resistance, beta):
-    vector = np.array([power])
-    voltage = heater_voltage(vector, np.array([resistance]), np.array([beta]))
-    np.testing.assert_allclose(
-        heater_power(voltage, np.array([resistance]), np.array([beta])), vector, rtol=1e-9, atol=1e-15
-    )
+    one = interlock(1, resistance=resistance, beta=beta)
+    voltage = one.voltage(np.array([power]))
+    np.testing.assert_allclose(one.power(voltage), [power], rtol=1e-9, atol=1e-15)
 
 
 def test_a_warm_heater_draws_less_than_the_cold_resistance_says():
-    power = heater_power(np.array([10.0]), np.array([1000.0]), np.array([0.8]))
+    power = interlock(1, beta=0.8).power(np.array([10.0]))
     assert power == pytest.approx(np.roots([0.8 * 1000.0, 1000.0, -100.0]).max())
 
 

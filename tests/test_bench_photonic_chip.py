@@ -70,7 +70,7 @@ def test_dond_over_a_heater_stores_all_detectors(chip, tmp_path):
     dataset.conn.close()
 
 
-@pytest.mark.parametrize("update", [True, False, None])
+@pytest.mark.parametrize("update", [True, False, None, "All", "Only_invalid", "Never"])
 def test_the_snapshot_is_plain_json_and_asks_no_instrument(chip, update):
     chip.in_0_phi.voltage(1.5)
     JOURNAL.clear()

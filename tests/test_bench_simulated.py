@@ -17,7 +17,7 @@ from qcodes.station import Station
 from serial.urlhandler.protocol_socket import Serial as SocketSerial
 
 import optinc_hw
-from optinc_hw.bench import Bench, check_bench, instrument_names, write_bench_folder
+from optinc_hw.bench import Bench, PhotonicChip, check_bench, instrument_names, write_bench_folder
 from optinc_hw.bench.write import write_atomically
 from optinc_hw.clock import SimulatedClock, WallClock
 from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError, LimitError, LinkError
@@ -113,6 +113,18 @@ def test_the_bench_offers_no_way_to_the_hidden_chip():
         assert "hidden_chip" not in names
         for name in names:
             assert not isinstance(getattr(bench, name), HiddenChip | SimulatedBench)
+
+
+def test_the_chip_as_a_qcodes_instrument_sees_the_light_move():
+    with Bench.simulated(ports=2) as bench:
+        chip = PhotonicChip("chip", bench=bench)
+        chip.light(True)
+        seen = []
+        for power in np.linspace(0.0, 0.04, 5):
+            chip.in_0_theta.power(power)
+            seen.append(chip.powers())
+        chip.close()
+    assert np.ptp(np.array(seen), axis=0).max() > 1e-5
 
 
 def test_importing_the_bench_loads_no_instrument_library():

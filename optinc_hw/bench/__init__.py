@@ -14,7 +14,7 @@ from optinc_hw.bench.bench import Bench  # noqa: E402 - nothing of ours may be i
 from optinc_hw.bench.check import BenchReport, InstrumentRow, WiringRow, check_bench  # noqa: E402
 from optinc_hw.bench.chip_file import ChipFile  # noqa: E402
 from optinc_hw.bench.description import BenchDescription, read_description  # noqa: E402
-from optinc_hw.bench.interlock import Interlock, heater_power, heater_voltage  # noqa: E402
+from optinc_hw.bench.interlock import Interlock  # noqa: E402
 from optinc_hw.bench.readings import DetectorReading, HeaterReading  # noqa: E402
 from optinc_hw.bench.station_file import StationFile  # noqa: E402
 from optinc_hw.bench.write import instrument_names, write_bench_folder  # noqa: E402
@@ -35,8 +35,6 @@ __all__ = [
     "StationFile",
     "WiringRow",
     "check_bench",
-    "heater_power",
-    "heater_voltage",
     "instrument_names",
     "read_description",
     "write_bench_folder",

@@ -7,38 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.errors import ConfigurationError, LimitError
+from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
 
 Vector = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 """Relative excess that is rounding of the caller's arithmetic, not a request beyond the limit."""
-
-
-def heater_power(voltage_v: Vector, resistance_ohm: Vector, beta_per_w: Vector) -> Vector:
-    """Electrical power of heaters whose resistance grows with their own power.
-
-    Solves ``P R0 (1 + beta P) = V^2`` for P, in the form that stays exact for small ``beta``.
-
-    Parameters
-    ----------
-    voltage_v, resistance_ohm, beta_per_w
-        float64 arrays of one shape: voltage in V, cold resistance R0 in ohm, beta in 1/W.
-
-    Returns
-    -------
-    NDArray
-        Power in W; ``inf`` where no power solves the equation (a negative beta and too high a voltage).
-    """
-    cold = voltage_v**2 / resistance_ohm
-    root = 1.0 + 4.0 * beta_per_w * cold
-    with np.errstate(invalid="ignore"):
-        power: Vector = np.where(root >= 0.0, 2.0 * cold / (1.0 + np.sqrt(root)), np.inf)
-    return power
-
-
-def heater_voltage(power_w: Vector, resistance_ohm: Vector, beta_per_w: Vector) -> Vector:
-    """Voltage in V that heats with ``power_w``: the inverse of `heater_power`, same shapes."""
-    return np.sqrt(power_w * resistance_ohm * (1.0 + beta_per_w * power_w))
 
 
 @dataclass(frozen=True)
@@ -79,12 +53,14 @@ class Interlock:
         return replace(self, resistance_ohm=resistance_ohm, resistance_beta_per_w=resistance_beta_per_w)
 
     def power(self, voltages: Vector) -> Vector:
-        """Return the expected power (H,) in W at ``voltages`` (H,) in V."""
-        return heater_power(voltages, self.resistance_ohm, self.resistance_beta_per_w)
+        """Return the expected power (H,) in W at ``voltages`` (H,) in V; inf where no power balances the voltage."""
+        with np.errstate(invalid="ignore"):  # a resistance that falls with power has no solution above some voltage
+            power = power_from_voltage(voltages, self.resistance_ohm, self.resistance_beta_per_w)
+        return np.where(np.isnan(power), np.inf, power)
 
     def voltage(self, powers: Vector) -> Vector:
         """Return the voltages (H,) in V that give ``powers`` (H,) in W."""
-        return heater_voltage(powers, self.resistance_ohm, self.resistance_beta_per_w)
+        return voltage_from_power(powers, self.resistance_ohm, self.resistance_beta_per_w)
 
     def check(self, voltages: Vector) -> None:
         """Accept ``voltages`` (H,) in V or refuse all of them.
