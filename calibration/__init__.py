@@ -1,0 +1,22 @@
+"""Calibration of a chip: experiments on the bench, pure fits, and the twin that predicts the chip."""
+
+from calibration._calibrate import Verification, calibrate, verify
+from calibration._curves import PhaseCurveFit, ResistanceFit, fit_phase_curve, fit_resistance
+from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
+from optinc_hw.bench.record import CalibrationRecord
+
+__all__ = [
+    "CalibrationRecord",
+    "NoiseModel",
+    "PhaseCurveFit",
+    "ResistanceFit",
+    "Settings",
+    "TwinFit",
+    "Verification",
+    "calibrate",
+    "fit_phase_curve",
+    "fit_resistance",
+    "fit_twin",
+    "residual_over_noise",
+    "verify",
+]

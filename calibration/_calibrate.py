@@ -1,0 +1,237 @@
+"""The whole calibration of a chip, and the check of an old one."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+import optinc_hw
+from calibration._electrical import (
+    measure_dark,
+    measure_fringes,
+    measure_noise,
+    measure_resistances,
+    noise_model,
+    random_powers,
+)
+from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
+from calibration._run_file import RunFile
+from calibration._session import Array, Progress, Session
+from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
+from optinc_hw.bench import Bench
+from optinc_hw.bench.record import CalibrationRecord, Provenance, Quality, make_provenance
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import TwinParameters
+from optinc_hw.units import db_to_amplitude, dbm_to_watt, nm_to_m
+
+MAX_RESIDUAL_OVER_NOISE = 15.0
+"""A twin that predicts held-out settings worse than this many times the noise is refused."""
+GOOD_RESIDUAL_OVER_NOISE = 3.0
+"""`verify` calls a record good up to this."""
+TYPICAL_MZI_LOSS_DB = 0.15
+TYPICAL_COUPLING_LOSS_DB = 1.0
+SETTINGS_PER_HEATER = 10
+
+
+def calibrate(
+    bench: Bench, *, settings: int | None = None, held_out: int = 200, seed: int = 0,
+    data_file: str | Path | None = None, progress: Progress | None = None,
+) -> CalibrationRecord:  # fmt: skip
+    """Calibrate a chip from measured data only.
+
+    Dark readings, heater resistances, phase curves, attenuators, input modulators, mesh lines and one complex matrix
+    give a start; a global fit to random settings gives the twin; settings that the fit has not seen judge it.
+    Every stage's raw data are on disk before the next begins.  Leaves the chip dark and its heaters at zero.
+
+    Parameters
+    ----------
+    bench
+        An open bench.
+    settings
+        Random settings for the fit; None takes 10 a heater.
+    held_out
+        Random settings kept out of the fit.
+    seed
+        Seed of the random settings.
+    data_file
+        netCDF file for raw data and result; None names one by the time beside chip.yaml.
+    progress
+        Called with (stage, done, total).
+
+    Returns
+    -------
+    CalibrationRecord
+        Not yet in force: give it to ``bench.save_record``.
+
+    Raises
+    ------
+    CalibrationError
+        If any stage does not support a result; the record in force stays as it is.
+    InstrumentError
+        If an instrument fails.
+    """
+    count = SETTINGS_PER_HEATER * len(bench.layout.heaters) if settings is None else settings
+    if count < 1 or held_out < 1:
+        raise CalibrationError(f"settings = {count} and held_out = {held_out} must both be at least 1")
+    created = datetime.now(UTC)
+    path = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc" if data_file is None else Path(data_file)
+    session = Session(bench, np.random.default_rng(seed), progress or _silent)
+    chip = bench.description.chip
+    first_reading = bench.readings
+    run = RunFile(path, bench.layout, {
+        "software": f"optinc-hw {optinc_hw.__version__}", "created_utc": created.isoformat(), "chip": chip.name,
+        "ports": chip.ports, "seed": seed, "laser_power_w": dbm_to_watt(chip.laser.power_dbm),
+        "laser_wavelength_m": nm_to_m(chip.laser.wavelength_nm), "averaging_time_s": chip.averaging_time_s,
+    })  # fmt: skip
+    noise, start = _start_up(session, run)
+    train, judge = _measure(session, run, "train", count), _measure(session, run, "held_out", held_out)
+    _darken(bench)
+    fit = fit_twin(train, start, noise, lambda step, _: session.progress("twin fit", step, 8))
+    residual = residual_over_noise(fit.parameters, judge, noise)
+    readings = bench.readings - first_reading
+    digest = run.finish(fit.parameters, {
+        "residual_over_noise": residual, "train_residual_over_noise": fit.chi, "readings": readings,
+        "noise_relative": noise.relative, "noise_floor_w": noise.floor_w,
+    })  # fmt: skip
+    if not residual <= MAX_RESIDUAL_OVER_NOISE:
+        raise CalibrationError(
+            f"the twin predicts held-out settings only to {residual:.3g} times the noise "
+            f"({MAX_RESIDUAL_OVER_NOISE:g} allowed); the old record stays. The data are in {path}"
+        )
+    quality = Quality(
+        residual_over_noise=residual, held_out_settings=held_out, readings=readings,
+        noise_relative=noise.relative, noise_floor_w=noise.floor_w,
+    )  # fmt: skip
+    provenance = make_provenance(
+        seed=seed, chip=chip.name, laser_power_w=dbm_to_watt(chip.laser.power_dbm),
+        laser_wavelength_m=nm_to_m(chip.laser.wavelength_nm), created=created, data_file=path.name, data_sha256=digest,
+    )  # fmt: skip
+    return _record(session, fit, quality, provenance)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How well a record still describes its chip.
+
+    Parameters
+    ----------
+    residual_over_noise
+        Rms prediction error of fresh random settings over the noise.
+    recorded
+        The same figure when the record was made.
+    age_s
+        Age of the record in s.
+    settings
+        Number of settings read.
+    good
+        Whether the residual is at most `GOOD_RESIDUAL_OVER_NOISE`.
+    """
+
+    residual_over_noise: float
+    recorded: float
+    age_s: float
+    settings: int
+    good: bool
+
+
+def verify(
+    bench: Bench, record: CalibrationRecord, *, settings: int = 40, seed: int = 1, progress: Progress | None = None
+) -> Verification:
+    """Compare fresh readings at random settings with a record's predictions; leaves the chip dark.
+
+    Parameters
+    ----------
+    bench
+        An open bench.
+    record
+        The record to check.
+    settings
+        Number of random settings.
+    seed
+        Seed of the settings; take another than the calibration's.
+    progress
+        Called with (stage, done, total).
+
+    Raises
+    ------
+    CalibrationError
+        If the record is of another number of ports or a detector is out of range.
+    """
+    if record.ports != bench.layout.ports:
+        raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
+    twin = record.twin()
+    session = Session(bench, np.random.default_rng(seed), progress or _silent)
+    session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w
+    session.efficiency = twin.efficiency.copy()
+    bench.light(on=True)
+    data = _random_settings(session, "verification", settings)
+    _darken(bench)
+    noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
+    residual = residual_over_noise(twin, data, noise)
+    age = (datetime.now(UTC) - record.provenance.created_utc).total_seconds()
+    return Verification(
+        residual, record.quality.residual_over_noise, age, settings, residual <= GOOD_RESIDUAL_OVER_NOISE
+    )
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    del stage, done, total
+
+
+def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameters]:
+    dark = measure_dark(session)
+    run.add("dark readings", dark)
+    run.add("heater resistances", measure_resistances(session))
+    lit = measure_noise(session)
+    run.add("noise", lit)
+    run.add("phase curves", measure_fringes(session))
+    run.add("attenuators", find_attenuators(session))
+    run.add("input modulators", find_generator(session))
+    run.add("mesh lines", find_lines(session))
+    raw = find_columns(session)
+    run.add("transfer matrix", raw)
+    return noise_model(dark["dark_readings"], lit["noise_readings"]), _first_twin(session, raw)
+
+
+def _first_twin(session: Session, raw: dict[str, Array]) -> TwinParameters:
+    """Start of the fit: phases from the stages, amplitudes from the complex matrix, typical losses."""
+    n = session.layout.ports
+    lo = np.sqrt(np.maximum(raw["lo_readings"][:n] + raw["lo_readings"][n:], 1e-15))
+    fields = np.hypot(raw["matrix"][..., 0], raw["matrix"][..., 1]) / lo[:, None]
+    rows, columns = np.linalg.norm(fields, axis=1), np.linalg.norm(fields, axis=0)
+    mzi, coupling = db_to_amplitude(TYPICAL_MZI_LOSS_DB), db_to_amplitude(TYPICAL_COUPLING_LOSS_DB)
+    nominal = TwinParameters.nominal(n, input_amplitude=1.0, lo_amplitude=1.0)
+    return replace(
+        nominal, offset=session.offset, efficiency=session.efficiency, lo_amplitude=lo, dark_w=session.dark_w,
+        mzi_transmission=np.full(len(session.layout.mesh.mzis), mzi),
+        input_amplitude=columns / (mzi**n * coupling), output_transmission=coupling * rows / rows.mean(),
+    )  # fmt: skip
+
+
+def _measure(session: Session, run: RunFile, name: str, count: int) -> Settings:
+    data = _random_settings(session, f"{name.replace('_', '-')} settings", count)
+    run.add(name, {f"{name}_power": data.power_w, f"{name}_readings": data.readings_w})
+    return data
+
+
+def _random_settings(session: Session, stage: str, count: int) -> Settings:
+    powers, readings = [], []
+    for done in range(count):
+        session.set_powers(random_powers(session))
+        powers.append(session.power)
+        readings.append(session.read() + session.dark_w)
+        session.progress(stage, done + 1, count)
+    return Settings(np.stack(powers), np.stack(readings))
+
+
+def _darken(bench: Bench) -> None:
+    bench.light(on=False)
+    bench.set_voltages(np.zeros(len(bench.layout.heaters)))
+
+
+def _record(session: Session, fit: TwinFit, quality: Quality, provenance: Provenance) -> CalibrationRecord:
+    return CalibrationRecord.from_twin(
+        fit.parameters, session.resistance_ohm, session.beta_per_w, (fit.offset_sigma, fit.efficiency_sigma),
+        quality, provenance,
+    )  # fmt: skip

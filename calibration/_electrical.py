@@ -1,0 +1,174 @@
+"""Start-up, electrical and single-heater part: dark readings, noise, resistances, fringes."""
+
+import numpy as np
+
+from calibration._curves import PhaseCurveFit, ResistanceFit, fit_phase_curve, fit_resistance
+from calibration._session import Array, Session
+from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics.heaters import voltage_from_power
+
+DARK_READINGS = 40
+NOISE_READINGS = 60
+RESISTANCE_LEVELS = 7
+FRINGE_POINTS = 14
+FRINGE_PERIODS = 1.25
+"""Length of a fringe sweep in nominal periods, so that 20 % weaker heaters still show a whole one."""
+FRINGE_TRIES = 6
+POWER_SHARE = 0.8
+"""Part of the chip's total power limit that start-up sweeps may use."""
+EFFICIENCY_WINDOW = (0.6, 1.5)
+"""Accepted efficiencies relative to the nominal one."""
+
+
+def measure_dark(session: Session) -> dict[str, Array]:
+    """Read all detectors without light; leaves the light off.
+
+    Returns
+    -------
+    dict
+        ``dark_readings`` (repeats, 2n) in W.
+    """
+    session.bench.light(on=False)
+    session.bench.settle()
+    rows = [session.read() for _ in range(DARK_READINGS)]
+    raw = np.stack(rows)
+    session.dark_w = session.dark_w + raw.mean(axis=0)
+    return {"dark_readings": raw}
+
+
+def measure_noise(session: Session) -> dict[str, Array]:
+    """Read one lit setting again and again.
+
+    Returns
+    -------
+    dict
+        ``noise_readings`` (repeats, 2n) in W, without the dark readings.
+    """
+    session.bench.light(on=True)
+    session.set_powers(random_powers(session))
+    return {"noise_readings": np.stack([session.read() for _ in range(NOISE_READINGS)])}
+
+
+def noise_model(dark_readings: Array, noise_readings: Array) -> NoiseModel:
+    """Noise of a reading from repeats without and with light, (repeats, 2n) in W; both at one setting."""
+    floor = float(np.sqrt(np.mean(np.var(dark_readings, axis=0, ddof=1))))
+    mean = noise_readings.mean(axis=0)
+    variance = np.maximum(np.var(noise_readings, axis=0, ddof=1) - floor**2, 0.0)
+    bright = mean > 10.0 * floor
+    if not bright.any():
+        raise CalibrationError("all detectors are dark although the light is on; check laser, shutter and fibres")
+    relative = float(np.sqrt(np.mean(variance[bright] / mean[bright] ** 2)))
+    return NoiseModel(max(relative, np.finfo(float).eps), max(floor, np.finfo(float).tiny))
+
+
+def measure_resistances(session: Session) -> dict[str, Array]:
+    """Step the heaters through voltages, in groups that respect the total power, and fit each R(P).
+
+    Parameters
+    ----------
+    session
+        Receives the resistance laws; the bench's nominal resistance chooses the voltages.
+
+    Returns
+    -------
+    dict
+        ``resistance_voltage``, ``resistance_current`` (levels, H) in V and A.
+
+    Raises
+    ------
+    CalibrationError
+        If a heater is open, shorted, or does not follow the law; all of them are named.
+    """
+    bench, heaters = session.bench, len(session.layout.heaters)
+    nominal_ohm = bench.description.chip.nominal.resistance_ohm
+    top = np.minimum(bench.max_power * 0.8, FRINGE_PERIODS * session.period_w)
+    groups = int(np.ceil(top.sum() / (POWER_SHARE * bench.max_total_power)))
+    voltage = np.zeros((RESISTANCE_LEVELS, heaters))
+    current = np.zeros((RESISTANCE_LEVELS, heaters))
+    for group in range(groups):
+        members = np.arange(group, heaters, groups)
+        for level in range(RESISTANCE_LEVELS):
+            setting = np.zeros(heaters)
+            share = (level + 1) / RESISTANCE_LEVELS
+            setting[members] = voltage_from_power(share * top[members], nominal_ohm, 0.0)
+            bench.set_voltages(np.minimum(setting, 0.9 * bench.max_voltage))
+            bench.settle()
+            reading = bench.read_heaters()
+            voltage[level, members] = reading.voltage_v[members]
+            current[level, members] = reading.current_a[members]
+            session.progress("heater resistances", group * RESISTANCE_LEVELS + level + 1, groups * RESISTANCE_LEVELS)
+    bench.set_voltages(np.zeros(heaters))
+    _apply_resistances(session, voltage, current)
+    return {"resistance_voltage": voltage, "resistance_current": current}
+
+
+def _apply_resistances(session: Session, voltage: Array, current: Array) -> None:
+    complaints = []
+    for heater, name in enumerate(session.layout.heaters):
+        try:
+            fit: ResistanceFit = fit_resistance(current[:, heater], voltage[:, heater])
+        except CalibrationError as error:
+            complaints.append(f"{name}: {error}")
+            continue
+        if not fit.good:
+            complaints.append(f"{name}: {fit.reason}")
+        session.resistance_ohm[heater] = fit.resistance_ohm
+        session.beta_per_w[heater] = fit.beta_per_w
+    if complaints:
+        raise CalibrationError("heaters without a usable resistance: " + "; ".join(complaints))
+
+
+def measure_fringes(session: Session) -> dict[str, Array]:
+    """Sweep every heater alone from a random setting and fit its efficiency; retry from others where it is dark.
+
+    Returns
+    -------
+    dict
+        ``fringe_power`` (H, points) in W and ``fringe_readings`` (H, points, 2n) in W of the accepted sweeps.
+
+    Raises
+    ------
+    CalibrationError
+        If a heater shows no clear fringe from any of the settings; all of them are named with the reason.
+    """
+    heaters, detectors = len(session.layout.heaters), len(session.layout.detectors)
+    power = np.zeros((heaters, FRINGE_POINTS))
+    readings = np.zeros((heaters, FRINGE_POINTS, detectors))
+    nominal = session.efficiency.copy()
+    missing: dict[int, str] = dict.fromkeys(range(heaters), "")
+    session.bench.light(on=True)
+    for _ in range(FRINGE_TRIES):
+        base = random_powers(session)
+        for heater in list(missing):
+            session.power = base.copy()
+            top = min(FRINGE_PERIODS * 2 * np.pi / nominal[heater], float(session.bench.max_power[heater]))
+            steps = np.linspace(0.0, top, FRINGE_POINTS)
+            swept = session.sweep(np.array([heater]), steps[:, None])
+            fit = _fringe(steps, swept, float(nominal[heater]))
+            missing[heater] = fit.reason
+            if fit.good:
+                del missing[heater]
+                session.efficiency[heater] = fit.efficiency
+                power[heater], readings[heater] = steps, swept
+            session.progress("phase curves", heaters - len(missing), heaters)
+        if not missing:
+            return {"fringe_power": power, "fringe_readings": readings}
+    names = session.layout.heaters
+    raise CalibrationError(
+        "no clear fringe for " + "; ".join(f"{names[h]} ({reason})" for h, reason in missing.items())
+        + ". Check wiring, laser power and the light's path through these heaters"
+    )  # fmt: skip
+
+
+def _fringe(power: Array, readings: Array, nominal: float) -> PhaseCurveFit:
+    low, high = EFFICIENCY_WINDOW
+    return fit_phase_curve(power, readings, efficiency_range=(low * nominal, high * nominal))
+
+
+def random_powers(session: Session) -> Array:
+    """Draw powers (H,) in W, uniform over one period of each heater and within the chip's total power."""
+    power = session.rng.uniform(size=len(session.layout.heaters)) * session.period_w
+    power = np.minimum(power, session.bench.max_power)
+    allowed = POWER_SHARE * session.bench.max_total_power
+    return np.asarray(power * min(1.0, allowed / power.sum()))

@@ -1,0 +1,306 @@
+"""Calibration records: what a calibration found about one chip, versioned, hashed and readable."""
+
+import hashlib
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+import optinc_hw
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import ChipLayout, TwinParameters
+
+RECORD_VERSION = 1
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class HeaterEntry(_Model):
+    """One heater: its resistance law ``R0 (1 + beta P)`` and its phase curve."""
+
+    resistance_ohm: float = Field(gt=0)
+    resistance_beta_per_w: float
+    offset_rad: float
+    offset_sigma_rad: float = Field(ge=0)
+    p_pi_w: float = Field(gt=0)
+    p_pi_sigma_w: float = Field(ge=0)
+
+
+class CrosstalkEntry(_Model):
+    """Heat that one heater sends to the phase of another, relative to its effect on its own."""
+
+    heated: str
+    heating: str
+    coefficient: float
+
+
+class CouplerEntry(_Model):
+    """Splitting angles of an MZI's first and second coupler."""
+
+    eta_in_rad: float
+    eta_out_rad: float
+
+
+class PortEntry(_Model):
+    """Input and output of one port."""
+
+    input_amplitude_sqrt_w: float = Field(gt=0)
+    output_transmission: float = Field(gt=0)
+    lo_amplitude_sqrt_w: float = Field(gt=0)
+    receiver_eta_rad: float
+    input_modulator: CouplerEntry
+    attenuator: CouplerEntry
+
+
+class MziEntry(CouplerEntry):
+    """One MZI of the mesh."""
+
+    transmission: float = Field(gt=0)
+
+
+class DetectorEntry(_Model):
+    """One photodiode."""
+
+    gain: float = Field(gt=0)
+    dark_w: float
+
+
+class Quality(_Model):
+    """How well the twin predicts settings that the fit has not seen."""
+
+    residual_over_noise: float = Field(ge=0)
+    held_out_settings: int = Field(ge=1)
+    readings: int = Field(ge=1)
+    noise_relative: float = Field(gt=0)
+    noise_floor_w: float = Field(gt=0)
+
+
+class Provenance(_Model):
+    """Where a record comes from."""
+
+    software: str
+    created_utc: datetime
+    seed: int
+    chip: str
+    laser_power_w: float = Field(gt=0)
+    laser_wavelength_m: float = Field(gt=0)
+    data_file: str
+    data_sha256: str
+
+
+class CalibrationRecord(_Model):
+    """The calibration of one chip, as benches load it.
+
+    A record is immutable; `content_hash` identifies it and is checked on loading.
+    """
+
+    version: Literal[1] = RECORD_VERSION
+    ports: int = Field(ge=2)
+    provenance: Provenance
+    quality: Quality
+    heaters: dict[str, HeaterEntry]
+    mesh: dict[str, MziEntry]
+    port: tuple[PortEntry, ...]
+    detectors: dict[str, DetectorEntry]
+    crosstalk: tuple[CrosstalkEntry, ...]
+
+    @model_validator(mode="after")
+    def _names_match_layout(self) -> Self:
+        layout = ChipLayout(self.ports)
+        expected = {
+            "heaters": set(layout.heaters), "detectors": set(layout.detectors),
+            "mesh": {_mzi_name(mzi) for mzi in layout.mesh.mzis},
+        }  # fmt: skip
+        for field, names in expected.items():
+            if set(getattr(self, field)) != names:
+                raise ValueError(f"{field} do not name exactly those of a chip of {self.ports} ports")
+        if len(self.port) != self.ports:
+            raise ValueError(f"port has {len(self.port)} entries, the chip has {self.ports} ports")
+        for entry in self.crosstalk:
+            if {entry.heated, entry.heating} - set(layout.heaters):
+                raise ValueError(f"crosstalk names an unknown heater: {entry.heated} or {entry.heating}")
+        return self
+
+    @classmethod
+    def from_twin(
+        cls, twin: TwinParameters, resistance_ohm: NDArray[np.float64], beta_per_w: NDArray[np.float64],
+        sigmas: tuple[NDArray[np.float64], NDArray[np.float64]], quality: Quality, provenance: Provenance,
+    ) -> "CalibrationRecord":  # fmt: skip
+        """Build a record from a fitted twin.
+
+        Parameters
+        ----------
+        twin
+            The fitted parameters.
+        resistance_ohm, beta_per_w
+            Resistance law of each heater (H,).
+        sigmas
+            Standard deviations (H,) of offsets in rad and efficiencies in rad/W.
+        quality, provenance
+            How good the fit is and where it comes from.
+        """
+        return cls(
+            ports=twin.ports, provenance=provenance, quality=quality,
+            heaters=_heater_entries(twin, resistance_ohm, beta_per_w, sigmas),
+            mesh={
+                _mzi_name(mzi): MziEntry(eta_in_rad=eta[0], eta_out_rad=eta[1], transmission=loss)
+                for mzi, eta, loss in zip(twin.layout.mesh.mzis, twin.mesh_eta, twin.mzi_transmission, strict=True)
+            },
+            port=tuple(_port_entry(twin, j) for j in range(twin.ports)),
+            detectors={
+                name: DetectorEntry(gain=gain, dark_w=dark)
+                for name, gain, dark in zip(twin.layout.detectors, twin.gain, twin.dark_w, strict=True)
+            },
+            crosstalk=_crosstalk_entries(twin),
+        )  # fmt: skip
+
+    @property
+    def resistance_ohm(self) -> NDArray[np.float64]:
+        """Resistances at zero power (H,) in ohm, in the order of the layout's heaters."""
+        return self._column("resistance_ohm")
+
+    @property
+    def resistance_beta_per_w(self) -> NDArray[np.float64]:
+        """Relative growth of the resistances (H,) in 1/W."""
+        return self._column("resistance_beta_per_w")
+
+    def _column(self, field: str) -> NDArray[np.float64]:
+        return np.array([getattr(self.heaters[name], field) for name in ChipLayout(self.ports).heaters])
+
+    def twin(self) -> TwinParameters:
+        """Return the twin's parameters as arrays."""
+        layout = ChipLayout(self.ports)
+        crosstalk = np.eye(len(layout.heaters))
+        for entry in self.crosstalk:
+            crosstalk[layout.heater_index[entry.heated], layout.heater_index[entry.heating]] = entry.coefficient
+        mesh = [self.mesh[_mzi_name(mzi)] for mzi in layout.mesh.mzis]
+        detectors = [self.detectors[name] for name in layout.detectors]
+        return TwinParameters(
+            self.ports, offset=self._column("offset_rad"), efficiency=np.pi / self._column("p_pi_w"),
+            crosstalk=crosstalk, mesh_eta=_angles(mesh),
+            input_eta=_angles([p.input_modulator for p in self.port]),
+            attenuator_eta=_angles([p.attenuator for p in self.port]),
+            receiver_eta=np.array([p.receiver_eta_rad for p in self.port]),
+            input_amplitude=np.array([p.input_amplitude_sqrt_w for p in self.port]),
+            mzi_transmission=np.array([m.transmission for m in mesh]),
+            output_transmission=np.array([p.output_transmission for p in self.port]),
+            lo_amplitude=np.array([p.lo_amplitude_sqrt_w for p in self.port]),
+            gain=np.array([d.gain for d in detectors]), dark_w=np.array([d.dark_w for d in detectors]),
+        )  # fmt: skip
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of the canonical content, as hexadecimal text."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write the record as JSON, to a temporary name first, then renamed.
+
+        Raises
+        ------
+        CalibrationError
+            If the file cannot be written; an old file is then still whole.
+        """
+        target = Path(path)
+        content = {"content_hash": self.content_hash, **self.model_dump(mode="json")}
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8") as stream:
+                stream.write(json.dumps(content, indent=1) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise CalibrationError(f"cannot write the calibration record {target}: {error}") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> "CalibrationRecord":
+        """Read and check a record.
+
+        Raises
+        ------
+        CalibrationError
+            If the file is missing, malformed, of another version, or its hash does not match its content.
+        """
+        source = Path(path)
+        try:
+            content = json.loads(source.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CalibrationError(f"cannot read the calibration record {source}: {error}") from error
+        if not isinstance(content, dict) or "content_hash" not in content:
+            raise CalibrationError(f"{source} is not a calibration record: it has no content_hash")
+        stated = content.pop("content_hash")
+        try:
+            record = cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or "record"
+            raise CalibrationError(f"{source}: {key}: {first['msg']}; calibrate again with 'optinc calibrate'") from error
+        if record.content_hash != stated:
+            raise CalibrationError(
+                f"{source}: the content does not match its hash, so the file was changed after the calibration; "
+                "restore it or calibrate again"
+            )
+        return record
+
+
+def make_provenance(
+    *, seed: int, chip: str, laser_power_w: float, laser_wavelength_m: float, created: datetime,
+    data_file: str, data_sha256: str,
+) -> Provenance:  # fmt: skip
+    """State where a record comes from, with this software's version."""
+    return Provenance(
+        software=f"optinc-hw {optinc_hw.__version__}", created_utc=created, seed=seed, chip=chip,
+        laser_power_w=laser_power_w, laser_wavelength_m=laser_wavelength_m, data_file=data_file, data_sha256=data_sha256,
+    )  # fmt: skip
+
+
+def _mzi_name(mzi: tuple[int, int]) -> str:
+    return f"mzi_{mzi[0]}_{mzi[1]}"
+
+
+def _angles(entries: list[CouplerEntry] | list[MziEntry]) -> NDArray[np.float64]:
+    return np.array([[entry.eta_in_rad, entry.eta_out_rad] for entry in entries])
+
+
+def _heater_entries(
+    twin: TwinParameters, resistance_ohm: NDArray[np.float64], beta_per_w: NDArray[np.float64],
+    sigmas: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> dict[str, HeaterEntry]:  # fmt: skip
+    offset_sigma, efficiency_sigma = sigmas
+    p_pi = np.pi / twin.efficiency
+    return {
+        name: HeaterEntry(
+            resistance_ohm=resistance_ohm[h], resistance_beta_per_w=beta_per_w[h], offset_rad=twin.offset[h],
+            offset_sigma_rad=offset_sigma[h], p_pi_w=p_pi[h],
+            p_pi_sigma_w=p_pi[h] * efficiency_sigma[h] / twin.efficiency[h],
+        )
+        for h, name in enumerate(twin.layout.heaters)
+    }  # fmt: skip
+
+
+def _port_entry(twin: TwinParameters, j: int) -> PortEntry:
+    return PortEntry(
+        input_amplitude_sqrt_w=twin.input_amplitude[j], output_transmission=twin.output_transmission[j],
+        lo_amplitude_sqrt_w=twin.lo_amplitude[j], receiver_eta_rad=twin.receiver_eta[j],
+        input_modulator=CouplerEntry(eta_in_rad=twin.input_eta[j, 0], eta_out_rad=twin.input_eta[j, 1]),
+        attenuator=CouplerEntry(eta_in_rad=twin.attenuator_eta[j, 0], eta_out_rad=twin.attenuator_eta[j, 1]),
+    )  # fmt: skip
+
+
+def _crosstalk_entries(twin: TwinParameters) -> tuple[CrosstalkEntry, ...]:
+    names = twin.layout.heaters
+    off_diagonal = twin.crosstalk * (1.0 - np.eye(len(names)))
+    return tuple(
+        CrosstalkEntry(heated=names[k], heating=names[j], coefficient=off_diagonal[k, j])
+        for k, j in zip(*np.nonzero(off_diagonal), strict=True)
+    )

@@ -1,0 +1,135 @@
+"""Random unitaries, validation and comparison of matrices."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optinc_hw.errors import MatrixError
+
+UNITARITY_TOLERANCE = 1e-9
+"""Largest accepted entry of ``|U^dagger U - 1|``."""
+
+
+def haar_unitary(n: int, rng: np.random.Generator) -> NDArray[np.complex128]:
+    """Draw a unitary from the Haar measure (QR of a complex Gaussian with the phases of R removed).
+
+    Parameters
+    ----------
+    n
+        Number of rows and columns, at least 1.
+    rng
+        Source of randomness.
+
+    Returns
+    -------
+    NDArray
+        ``(n, n)`` complex128.
+    """
+    if n < 1:
+        raise MatrixError(f"a unitary needs at least 1 row, got n = {n}")
+    gaussian = rng.standard_normal((n, n)) + 1j * rng.standard_normal((n, n))
+    q, r = np.linalg.qr(gaussian)
+    diagonal = np.diagonal(r)
+    return np.asarray(q * (diagonal / np.abs(diagonal)), dtype=np.complex128)
+
+
+def nearest_unitary(matrix: ArrayLike) -> NDArray[np.complex128]:
+    """Return the unitary closest to ``matrix`` in every unitarily invariant norm (polar factor).
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)`` complex, finite, of full rank for the answer to be unique.
+
+    Returns
+    -------
+    NDArray
+        ``(n, n)`` complex128.
+    """
+    left, _, right = np.linalg.svd(square_matrix(matrix))
+    return np.asarray(left @ right, dtype=np.complex128)
+
+
+def square_matrix(matrix: ArrayLike) -> NDArray[np.complex128]:
+    """Return ``matrix`` as complex128 after checking that it is square and finite.
+
+    Raises
+    ------
+    MatrixError
+        If it is not two-dimensional, not square, empty, or holds NaN or Inf.
+    """
+    array = np.asarray(matrix, dtype=np.complex128)
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
+        raise MatrixError(f"expected a square matrix (n, n) with n >= 1, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise MatrixError("the matrix holds NaN or Inf; every entry must be finite")
+    return array
+
+
+def require_unitary(matrix: ArrayLike, tolerance: float = UNITARITY_TOLERANCE) -> NDArray[np.complex128]:
+    """Return ``matrix`` as complex128 after checking that it is unitary.
+
+    Raises
+    ------
+    MatrixError
+        If it is not square, not finite, or ``max |U^dagger U - 1|`` exceeds ``tolerance``.
+    """
+    array = square_matrix(matrix)
+    deviation = float(np.abs(array.conj().T @ array - np.eye(len(array))).max())
+    if deviation > tolerance:
+        raise MatrixError(
+            f"the matrix is not unitary: max |U^dagger U - 1| = {deviation:.3g} exceeds {tolerance:.3g}; "
+            "use nearest_unitary(matrix) if the closest unitary is meant"
+        )
+    return array
+
+
+def fidelity(
+    a: ArrayLike, b: ArrayLike, gauge: Literal["none", "global", "ports"] = "global", iterations: int = 200
+) -> float:
+    """Overlap of two matrices after normalisation, 1 for equal ones.
+
+    ``F = |Tr(A^dagger B)|^2 / (|A|_F^2 |B|_F^2)``.
+
+    Parameters
+    ----------
+    a, b
+        ``(n, n)`` complex matrices, finite and not zero.
+    gauge
+        What is free to differ: ``"none"`` takes the real part of the trace, ``"global"`` one common phase,
+        ``"ports"`` a phase at each input and output (what powers alone cannot see); the last maximises
+        over those phases by alternating steps, each of which cannot lower F.
+    iterations
+        Largest number of alternating steps for ``"ports"``.
+
+    Returns
+    -------
+    float
+        Fidelity between 0 and 1 (with ``"none"``, 0 for a negative real part).
+    """
+    first, second = square_matrix(a), square_matrix(b)
+    if first.shape != second.shape:
+        raise MatrixError(f"cannot compare matrices of shapes {first.shape} and {second.shape}")
+    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+    if norm == 0.0:
+        raise MatrixError("cannot compare with a matrix that is zero")
+    overlap = first.conj() * second
+    if gauge == "none":
+        return float(max(overlap.sum().real, 0.0) / norm) ** 2
+    if gauge == "global":
+        return float(abs(overlap.sum()) / norm) ** 2
+    return float(_port_overlap(overlap, iterations) / norm) ** 2
+
+
+def _port_overlap(overlap: NDArray[np.complex128], iterations: int) -> float:
+    columns = np.ones(overlap.shape[1], dtype=np.complex128)
+    best = 0.0
+    for _ in range(iterations):
+        rows = np.exp(-1j * np.angle(overlap @ columns))
+        columns = np.exp(-1j * np.angle(rows @ overlap))
+        value = float(np.abs(rows @ overlap).sum())
+        if value - best <= 1e-15 * value:
+            return max(value, best)
+        best = value
+    return best

@@ -1,0 +1,266 @@
+"""Programming a real matrix onto a twin: phases for the static heaters, drives for the inputs, and the read-out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from optinc_hw.errors import MatrixError
+from optinc_hw.photonics._decompose import decompose
+from optinc_hw.photonics.chip_model import ChipModel
+from optinc_hw.photonics.heaters import solve_powers
+from optinc_hw.photonics.realise import RealPartRealisation, realise
+from optinc_hw.photonics.twin import TwinParameters
+
+HEADROOMS = (0.93, 0.86, 0.75)
+"""Part of the chip's mean transmission that a matrix of norm 1 uses; the rest lets unequal losses be balanced.  The
+next is tried where the twin cannot reach the matrix at the first."""
+GOOD_RESIDUAL = 1e-3
+"""Deviation of the twin's matrix from the target, per full scale, at which no smaller headroom is tried."""
+_STEPS = 60
+_TOLERANCE = 1e-7
+_TILT = 0.02
+_HOPELESS = 1e3
+_INPUT_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class ProgrammedMatrix:
+    """A real matrix ``(r, c)`` on a chip of n >= r, c ports, ready to be driven and read.
+
+    Parameters
+    ----------
+    parameters
+        The twin that it was programmed with.
+    matrix
+        The target, spectral norm at most 1.
+    static_power_w
+        Powers (H,) in W of all heaters but the input modulators (those are zero here).
+    row_scale
+        Output amplitude per unit of ``matrix @ a`` (r,), in units of ``reference``.
+    reference
+        Field amplitude in sqrt(W) that an input of 1 sends into the mesh.
+    max_power_w
+        Limits (H,) of the heaters in W.
+    residual
+        Largest deviation of the twin's matrix, scaled, from the target.
+    """
+
+    parameters: TwinParameters
+    matrix: NDArray[np.float64]
+    static_power_w: NDArray[np.float64]
+    row_scale: NDArray[np.float64]
+    reference: float
+    max_power_w: NDArray[np.float64]
+    residual: float
+
+    def drive(self, amplitudes: ArrayLike) -> NDArray[np.float64]:
+        """Heater powers that send input vectors through the matrix.
+
+        Parameters
+        ----------
+        amplitudes
+            ``(batch, c)`` with entries in [-1, 1].
+
+        Returns
+        -------
+        NDArray
+            ``(batch, H)`` in W.
+
+        Raises
+        ------
+        MatrixError
+            If the shape does not fit or an entry is outside [-1, 1] or not finite.
+        LimitError
+            If a heater would exceed its limit.
+        """
+        values = np.asarray(amplitudes, float)
+        columns = self.matrix.shape[1]
+        if values.ndim != 2 or values.shape[1] != columns:
+            raise MatrixError(f"amplitudes have shape {values.shape}; the matrix needs (batch, {columns})")
+        if not (np.abs(values) <= 1.0 + _INPUT_TOLERANCE).all():
+            raise MatrixError("amplitudes must be finite and within [-1, 1]; scale the inputs of the layer")
+        layout = self.parameters.layout
+        fields = np.zeros((len(values), layout.ports))
+        fields[:, :columns] = values
+        theta, phi = _modulator_phases(self.parameters, fields * self.reference)
+        generator = np.arange(2 * layout.ports)
+        phases = np.empty((len(values), len(generator)))
+        phases[:, layout.input_theta], phases[:, layout.input_phi] = theta, phi
+        parameters = self.parameters
+        background = (parameters.efficiency * self.static_power_w) @ parameters.crosstalk[generator].T
+        powers = np.tile(self.static_power_w, (len(values), 1))
+        powers[:, generator] = solve_powers(
+            parameters, phases, chosen=generator, background=background, max_power_w=self.max_power_w[generator]
+        )
+        return powers
+
+    def decode(self, readings_w: ArrayLike) -> NDArray[np.float64]:
+        """Products ``matrix @ a`` (batch, r) from detector readings ``(batch, 2n)`` in W."""
+        p, n = self.parameters, self.parameters.ports
+        power = (np.asarray(readings_w, float) - p.dark_w) / p.gain
+        rows = len(self.matrix)
+        cosine, sine = np.cos(p.receiver_eta[:rows]), np.sin(p.receiver_eta[:rows])
+        lo = p.lo_amplitude[:rows]
+        beat = sine**2 * power[:, :rows] - cosine**2 * power[:, n : n + rows] - lo**2 * (sine**4 - cosine**4)
+        quadrature = beat / (2.0 * sine * cosine * lo)
+        return np.asarray(quadrature / (self.reference * self.row_scale))
+
+
+def program_matrix(
+    parameters: TwinParameters, matrix: ArrayLike, max_power_w: ArrayLike = np.inf
+) -> ProgrammedMatrix:
+    """Find heater powers with which the twin multiplies by a real matrix, read as the real part of the field.
+
+    The matrix is written as the real part of a unitary and decomposed for an ideal mesh; Gauss-Newton steps on the
+    twin then absorb its couplers and losses. Every row is realised at its own scale, as large as its losses allow,
+    and is brought back after detection.
+
+    An input modulator of finite extinction cannot send fields near zero (a few per cent of full scale); there the
+    real part is kept and the rest goes into the imaginary part. Place the levels of a code around zero, not on it.
+
+    Parameters
+    ----------
+    parameters
+        The calibrated (or nominal) chip.
+    matrix
+        ``(r, c)`` real with r, c <= n and spectral norm at most 1.
+    max_power_w
+        Limit of every heater (H,) or of all, in W.
+
+    Returns
+    -------
+    ProgrammedMatrix
+        With the twin's remaining deviation in ``residual``.
+
+    Raises
+    ------
+    MatrixError
+        If the matrix does not fit the chip or its norm exceeds 1.
+    LimitError
+        If a heater would exceed its limit.
+    """
+    target = np.asarray(matrix, float)
+    n = parameters.ports
+    if target.ndim != 2 or not 1 <= target.shape[0] <= n or not 1 <= target.shape[1] <= n:
+        raise MatrixError(f"a matrix of shape {target.shape} does not fit a chip of {n} ports; cut it into tiles")
+    padded = np.zeros((n, n))
+    padded[: target.shape[0], : target.shape[1]] = target
+    realisation = realise(padded, "re_u")
+    if realisation.scale > 1.0 + 1e-9 or not isinstance(realisation, RealPartRealisation):
+        raise MatrixError(f"the matrix has spectral norm {realisation.scale:.6g}; a passive mesh realises at most 1")
+    phases, row_scale, residual = _best_refinement(parameters, padded, len(target))
+    layout = parameters.layout
+    static = np.arange(2 * n, len(layout.heaters))
+    limits = np.broadcast_to(np.asarray(max_power_w, float), parameters.offset.shape)
+    power = np.zeros(len(layout.heaters))
+    power[static] = solve_powers(parameters, phases[static], chosen=static, max_power_w=limits[static])
+    reference = float(np.min(parameters.input_amplitude * np.abs(_bar(np.pi, parameters.input_eta))))
+    return ProgrammedMatrix(parameters, target, power, row_scale, reference, limits, residual)
+
+
+def _ideal_phases(parameters: TwinParameters, padded: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Phases (H,) of an ideal chip for a matrix of norm <= 1: output quadratures turned to the real part."""
+    left, cosine, right = np.linalg.svd(padded)
+    cosine = np.clip(cosine, 0.0, 1.0)
+    unitary = (left * (cosine + 1j * np.sqrt(1.0 - cosine**2))) @ right
+    layout = parameters.layout
+    mesh = decompose(unitary, layout.mesh)
+    phases = np.zeros(len(layout.heaters))
+    phases[layout.mesh_theta], phases[layout.mesh_phi] = mesh.theta, mesh.phi
+    phases[layout.attenuator] = np.pi
+    # An open attenuator turns the field by pi, and the receivers see the imaginary part.
+    phases[layout.output_phase] = mesh.output - np.pi / 2.0
+    return phases
+
+
+def _best_refinement(
+    parameters: TwinParameters, padded: NDArray[np.float64], rows: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Phases, row scales and residual of the first good, or else the best, headroom."""
+    best = (np.zeros(0), np.zeros(0), np.inf)
+    for headroom in HEADROOMS:
+        scale = headroom * _transmission(parameters, rows)
+        start = _ideal_phases(parameters, headroom * padded)
+        phases, deviation = _refine(parameters, scale[:, None] * padded[:rows], start)
+        residual = float(np.abs(deviation / scale[:, None]).max())
+        if residual < best[2]:
+            best = phases, scale, residual
+        if residual < GOOD_RESIDUAL:
+            break
+    return best
+
+
+def _transmission(parameters: TwinParameters, rows: int) -> NDArray[np.float64]:
+    """Field transmission (rows,) of each output: its way behind the mesh times the mesh's mean."""
+    layout = parameters.layout
+    per_mzi = float(np.mean(np.log(parameters.mzi_transmission)))
+    passed = 2.0 * len(layout.mesh.mzis) / layout.ports
+    tail = parameters.output_transmission * np.abs(_bar(np.pi, parameters.attenuator_eta))
+    return np.asarray(np.exp(per_mzi * passed) * tail[:rows])
+
+
+def _refine(
+    parameters: TwinParameters, target: NDArray[np.float64], start: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Damped Gauss-Newton with least-norm steps; returns phases and the remaining deviation (rows, n)."""
+    layout = parameters.layout
+    free = np.concatenate([layout.mesh_theta, layout.mesh_phi, layout.output_phase])
+    model = ChipModel.from_parameters(parameters)
+    rows, n = target.shape
+    # A matrix padded with zeros starts at bar and cross states, where amplitudes have no first derivative.
+    phases = start.copy()
+    phases[free] += _TILT * np.random.default_rng(0).standard_normal(len(free))
+    seen, jacobian = _quadratures(model, phases, free, rows)
+    deviation, damping = seen - target, 1e-3
+    for _ in range(_STEPS):
+        if np.linalg.norm(deviation) < _TOLERANCE or damping > _HOPELESS:
+            break
+        flat = jacobian.reshape(rows * n, -1)
+        gram = flat @ flat.T + damping * np.eye(rows * n)
+        trial = phases.copy()
+        trial[free] -= flat.T @ np.linalg.solve(gram, deviation.ravel())
+        seen, slope = _quadratures(model, trial, free, rows)
+        if np.linalg.norm(seen - target) < np.linalg.norm(deviation):
+            phases, jacobian, deviation, damping = trial, slope, seen - target, damping / 10.0
+        else:
+            damping *= 10.0
+    return phases, deviation
+
+
+def _quadratures(
+    model: ChipModel, phases: NDArray[np.float64], free: NDArray[np.intp], rows: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Imaginary part (rows, n) of the transfer matrix and its derivatives (rows, n, free)."""
+    n = model.layout.ports
+    entries = rows * n
+    copies = torch.as_tensor(phases).repeat(entries, 1).requires_grad_()
+    matrix = model.transfer_matrix(copies).imag[:, :rows].reshape(entries, entries)
+    values = torch.diagonal(matrix)
+    (gradient,) = torch.autograd.grad(values.sum(), copies)
+    jacobian = gradient.numpy()[:, free].reshape(rows, n, len(free))
+    return values.detach().numpy().reshape(rows, n), jacobian
+
+
+def _bar(theta: ArrayLike, eta: NDArray[np.float64]) -> NDArray[np.complex128]:
+    cosines, sines = np.cos(eta).prod(axis=-1), np.sin(eta).prod(axis=-1)
+    return np.asarray(cosines * np.exp(1j * np.asarray(theta)) - sines)
+
+
+def _modulator_phases(
+    parameters: TwinParameters, fields: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Phases (batch, n) of the input modulators for real fields; where extinction ends, the real part is kept."""
+    cosines = np.cos(parameters.input_eta).prod(axis=-1)
+    sines = np.sin(parameters.input_eta).prod(axis=-1)
+    wanted = np.abs(fields) / parameters.input_amplitude
+    floor = np.abs(cosines - sines)
+    size = np.maximum(wanted, floor)
+    cosine = (cosines**2 + sines**2 - size**2) / (2.0 * cosines * sines)
+    theta = np.arccos(np.clip(cosine, -1.0, 1.0))
+    # An input that is off altogether leaks into the real part, to which an unused column is blind.
+    turn = np.where(wanted > 0.0, np.arccos(np.clip(wanted / np.maximum(size, 1e-300), 0.0, 1.0)), 0.0)
+    sign = np.where(fields < 0.0, np.pi, 0.0)
+    phi = sign + turn - np.angle(_bar(theta, parameters.input_eta))
+    return theta, phi
