@@ -60,8 +60,14 @@ class LinkedInstrument(Instrument):
         IdentityError
             If another instrument answers.
         """
-        self._live_link().reopen()
-        self._identify()
+        link = self._live_link()
+        with link.lock:
+            link.reopen()
+            try:
+                self._identify()
+            except BaseException:
+                link.drop()  # whoever answers there must not get our commands
+                raise
 
     def get_idn(self) -> dict[str, str | None]:
         """Ask for vendor, model, serial and firmware; raises LinkError if the instrument does not answer."""
@@ -116,9 +122,7 @@ class LinkedInstrument(Instrument):
                 self._refresh()
             except OptincError as error:
                 self.log.warning("snapshot of %s shows the last known values: %s", self.name, error)
-        # "Never" exists from QCoDeS 0.59 on, where it replaces False; whoever passed a string runs such a version.
-        never: Any = "Never" if isinstance(update, str) else False
-        snapshot: dict[Any, Any] = super().snapshot_base(never, params_to_skip_update)
+        snapshot: dict[Any, Any] = super().snapshot_base(False, params_to_skip_update)
         return snapshot
 
     def _live_link(self) -> Link:

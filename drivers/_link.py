@@ -178,17 +178,30 @@ class Link:
             events, self._events = self._events, []
             return events
 
+    def synchronise(self) -> None:
+        """Find the place in the stream again if a reply went astray; raises LinkTimeoutError if nothing answers."""
+        with self.lock:
+            self._require_usable()
+            if self._dirty:
+                self._resynchronise()
+
     def reopen(self) -> None:
         """Close the transport, open it anew, and distrust whatever arrives until the link found its place."""
         with self.lock:
             if self._closed:
                 raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
-            self._broken = True
+            self._broken = True  # stays so if the port cannot be opened
             self._port.reopen()
             self._buffer.clear()
             self._events.clear()
             self._broken = False
             self._dirty = True
+
+    def drop(self) -> None:
+        """Cut the transport off, so that nothing can be sent until :meth:`reopen`."""
+        with self.lock:
+            self._broken = True
+            self._port.close()
 
     def close(self) -> None:
         """Close the transport; does nothing if it is closed."""
@@ -205,9 +218,7 @@ class Link:
     def _exchange(self, command: str, extra_time: float, tolerate_events: bool) -> Iterator[None]:
         payload = self._encode(command)
         with self.lock:
-            self._require_usable()
-            if self._dirty:
-                self._resynchronise()
+            self.synchronise()
             self._collect_unsolicited()
             self._report_events(f"before {command!r}, which was not sent", tolerate_events)
             self._start(payload, self.timeout + extra_time)

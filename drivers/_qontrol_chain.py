@@ -74,6 +74,7 @@ class Q8ivChain:
             )
 
     def _ask_modules(self) -> tuple[str, ...]:
+        self.link.synchronise()  # a port with nothing behind it is no chain of the wrong length
         parse = expect(CHAIN_LINE, "line like 'Q8iv-0001: 0'")
         try:
             lines = self.link.query_lines("NUPALL?", self._modules, parse, quiet=_CHAIN_QUIET_S, tolerate_events=True)

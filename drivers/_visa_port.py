@@ -6,7 +6,7 @@ import socket
 
 import pyvisa
 from pyvisa import constants
-from pyvisa.resources import MessageBasedResource
+from pyvisa.resources import MessageBasedResource, SerialInstrument, TCPIPSocket
 
 from optinc_hw.errors import LinkError
 
@@ -42,6 +42,7 @@ class VisaPort:
         self._visalib = visalib
         self._terminator = terminator.decode("ascii")
         self._resource, self._socket = self._open()
+        self._is_stream = isinstance(self._resource, SerialInstrument | TCPIPSocket)
 
     def _open(self) -> tuple[MessageBasedResource, socket.socket | None]:
         try:
@@ -98,13 +99,14 @@ class VisaPort:
         return self._read(count)
 
     def _receive_message(self, wait: float) -> bytes:
-        if wait <= 0.0:
+        if wait <= 0.0 and not self._is_stream:
             # Asking a message-based device that has nothing to say would put an error into its queue;
             # such devices drop an unread reply by themselves when the next command comes.
             return b""
         self._resource.timeout = max(1.0, 1e3 * wait)
         try:
-            return self._read(_CHUNK)
+            # A backend may lose a partial chunk on a timeout, but never a single byte.
+            return self._read(_CHUNK if wait > 0.0 else 1)
         except pyvisa.VisaIOError as error:
             if error.error_code in _TIMEOUT_CODES:
                 return b""
@@ -135,7 +137,7 @@ class VisaPort:
 def _socket_of(resource: MessageBasedResource) -> socket.socket | None:
     """Find the TCP socket below a pyvisa-py ``SOCKET`` resource; None for other backends and buses."""
     sessions = getattr(resource.visalib, "sessions", None)
-    if not isinstance(sessions, dict) or not isinstance(resource, pyvisa.resources.TCPIPSocket):
+    if not isinstance(sessions, dict) or not isinstance(resource, TCPIPSocket):
         return None
     interface = getattr(sessions.get(resource.session), "interface", None)
     return interface if isinstance(interface, socket.socket) else None

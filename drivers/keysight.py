@@ -142,9 +142,13 @@ class KeysightN7745A(ScpiInstrument):
 
         Raises
         ------
+        LimitError
+            If an argument is not positive and finite; nothing was sent.
         DeviceError
             If the meter refuses a setting or silently did not take it.
         """
+        self._check_positive("wav", wavelength_m)
+        self._check_positive("atim", averaging_time_s)
         with self._live_link().lock:
             for port in self.channels:
                 slot = port.index + 1
@@ -178,10 +182,10 @@ class KeysightN7745A(ScpiInstrument):
     def read_power(self, index: int) -> float:
         """Read one port (0-based) in W; NaN if the reading is not valid."""
         link = self._live_link()
+        command = f"read{self._slot(index)}:pow?"
         with link.lock:
             if not self._in_watts:
                 self._check_units()
-            command = f"read{self._slot(index)}:pow?"
             value = link.query(command, parse_reading, extra_time=self._longest_averaging())
             return float(self._judge(np.array([value])).power_w[0])
 
@@ -199,8 +203,7 @@ class KeysightN7745A(ScpiInstrument):
         DeviceError
             If the meter refuses the value or silently did not take it.
         """
-        if not 0.0 < value < math.inf:
-            raise LimitError(f"{self.name}: '{setting}' cannot be {value}; give a positive number in SI units")
+        self._check_positive(setting, value)
         with self._live_link().lock:
             command = f"sens{self._slot(index)}:pow:{setting}"
             self._write_checked(f"{command} {value:.8E}")
@@ -241,6 +244,10 @@ class KeysightN7745A(ScpiInstrument):
         with self._live_link().lock:
             for port in self.channels:
                 port.averaging_time.set(seconds)
+
+    def _check_positive(self, setting: str, value: float) -> None:
+        if not 0.0 < value < math.inf:
+            raise LimitError(f"{self.name}: '{setting}' cannot be {value}; give a positive number in SI units")
 
     def _slot(self, index: int) -> int:
         if not 0 <= index < self._ports:

@@ -86,7 +86,7 @@ def test_the_locale_does_not_matter(monkeypatch):
 
 @pytest.mark.parametrize("text", ["-200", "+150", "-9.9E37"])
 def test_sentinel_levels_are_refused(text):
-    with pytest.raises(ValueError, match="no level|out-of-range"):
+    with pytest.raises(ValueError, match=r"no level|out-of-range"):
         parse_level(text)
 
 
@@ -95,7 +95,7 @@ def test_integers_and_flags():
     assert parse_flag("+1") is True
     assert parse_flag("0") is False
     for text in ("2", "9.91E+37", "1.0", "on"):
-        with pytest.raises(ValueError, match="neither|no integer"):
+        with pytest.raises(ValueError, match=r"neither|no integer"):
             parse_flag(text)
 
 

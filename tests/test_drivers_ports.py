@@ -13,7 +13,7 @@ from drivers._link import Dialect, Link
 from drivers._parsing import parse_number
 from drivers._serial_port import SerialPort
 from drivers._visa_port import VisaPort
-from optinc_hw.errors import LinkError, LinkTimeoutError
+from optinc_hw.errors import LinkError, LinkTimeoutError, ReplyError
 
 DIALECT = Dialect(terminator=b"\n", resync_command="*IDN?", resync_reply=re.compile(rb"ACME,.*"))
 KINDS = ["serial", "visa", "visa-message"]
@@ -54,6 +54,22 @@ def test_late_reply_over_a_real_transport(kind):
         link.timeout = 5.0
         late.set()
         assert link.query("WAV?", parse_number) == 1550.0
+        link.close()
+
+
+def ask_twice(link):
+    link.query("A?", parse_number)
+    link.query("B?", parse_number)  # a transport that stops at line ends notices an extra line only here
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_extra_line_is_never_the_next_answer(kind):
+    script = [(b"A?\n", b"1\n9\n"), (b"*IDN?\n", b"ACME,1,2,3\n"), (b"B?\n", b"2\n")]
+    with ScriptServer(*script) as server:
+        link = open_link(kind, server)
+        with pytest.raises(ReplyError, match="belong to no question"):
+            ask_twice(link)
+        assert link.query("B?", parse_number) == 2.0
         link.close()
 
 
@@ -141,7 +157,9 @@ def test_pseudo_terminal():
     master, slave = os.openpty()
     try:
         link = Link(SerialPort(os.ttyname(slave), 115200), DIALECT, owner="box", timeout=5.0, shared_line=False)
-        answered = threading.Thread(target=lambda: os.write(master, b"2.5\n") if os.read(master, 3) == b"A?\n" else None)
+        answered = threading.Thread(
+            target=lambda: os.write(master, b"2.5\n") if os.read(master, 3) == b"A?\n" else None
+        )
         answered.start()
         assert link.query("A?", parse_number) == 2.5
         answered.join()
@@ -186,9 +204,8 @@ def test_threads_get_their_own_answers(kind):
     wrong = []
 
     def ask(offset):
-        for number in range(offset, offset + 400):
-            if link.query(f"N {number}?", parse_number) != number:
-                wrong.append(number)
+        numbers = range(offset, offset + 400)
+        wrong.extend(number for number in numbers if link.query(f"N {number}?", parse_number) != number)
 
     threads = [threading.Thread(target=ask, args=(offset,)) for offset in (0, 100000, 200000)]
     for thread in threads:
