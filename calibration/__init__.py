@@ -3,7 +3,7 @@
 from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, ResistanceFit, fit_phase_curve, fit_resistance
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
-from optinc_hw.bench.record import CalibrationRecord
+from optinc_hw.bench import CalibrationRecord
 
 __all__ = [
     "CalibrationRecord",

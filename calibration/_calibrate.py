@@ -19,8 +19,8 @@ from calibration._optical import find_attenuators, find_columns, find_generator,
 from calibration._run_file import RunFile
 from calibration._session import Array, Progress, Session
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
-from optinc_hw.bench import Bench
-from optinc_hw.bench.record import CalibrationRecord, Provenance, Quality, make_provenance
+from optinc_hw.bench import Bench, CalibrationRecord
+from optinc_hw.bench.record import Provenance, Quality, make_provenance
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.units import db_to_amplitude, dbm_to_watt, nm_to_m

@@ -63,7 +63,9 @@ def fit_resistance(current_a: ArrayLike, voltage_v: ArrayLike) -> ResistanceFit:
     """
     current, voltage = np.asarray(current_a, float), np.asarray(voltage_v, float)
     if current.shape != voltage.shape or current.ndim != 1:
-        raise CalibrationError(f"current and voltage must be vectors of one length, got {current.shape} and {voltage.shape}")
+        raise CalibrationError(
+            f"current and voltage must be vectors of one length, got {current.shape} and {voltage.shape}"
+        )
     if not (np.isfinite(current).all() and np.isfinite(voltage).all()):
         raise CalibrationError("current or voltage holds NaN or Inf; leave invalid readings out of the fit")
     used = (current > 0.0) & (voltage > 0.0)
@@ -159,7 +161,9 @@ def fit_phase_curve(
     power, readings = _checked_sweep(power_w, detected_w)
     span = float(np.ptp(power)) if power.size else 0.0
     if len(power) < MIN_POINTS or span <= 0.0:
-        return _rejected(f"only {len(power)} valid points over {span:.3g} W; at least {MIN_POINTS} at different powers are needed")
+        return _rejected(
+            f"only {len(power)} valid points over {span:.3g} W; {MIN_POINTS} at different powers are needed"
+        )
     low, high = efficiency_range or (
         2 * np.pi * 0.3 / span, 2 * np.pi * _PERIODS_PER_POINT * (len(power) - 1) / span
     )  # fmt: skip
@@ -175,7 +179,9 @@ def _checked_sweep(power_w: ArrayLike, detected_w: ArrayLike) -> tuple[NDArray[n
     if readings.ndim == 1:
         readings = readings[:, None]
     if power.ndim != 1 or readings.ndim != 2 or len(readings) != len(power):
-        raise CalibrationError(f"a sweep needs powers (points,) and readings (points, detectors), got {power.shape}, {readings.shape}")
+        raise CalibrationError(
+            f"a sweep needs powers (points,) and readings (points, detectors), got {power.shape}, {readings.shape}"
+        )
     valid = np.isfinite(power) & np.isfinite(readings).all(axis=1)
     return power[valid], readings[valid]
 
@@ -194,9 +200,7 @@ def _projected(
     return float(np.sum((readings - design @ coefficients) ** 2)), coefficients
 
 
-def _polish(
-    power: NDArray[np.float64], readings: NDArray[np.float64], grid: NDArray[np.float64], best: int
-) -> float:
+def _polish(power: NDArray[np.float64], readings: NDArray[np.float64], grid: NDArray[np.float64], best: int) -> float:
     """Golden-section search between the grid neighbours of the best point."""
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     ratio = (np.sqrt(5.0) - 1.0) / 2.0
@@ -238,9 +242,7 @@ def _describe(
     )  # fmt: skip
 
 
-def _complaint(
-    contrast: float, periods: float, efficiency: float, searched: tuple[float, float], span: float
-) -> str:
+def _complaint(contrast: float, periods: float, efficiency: float, searched: tuple[float, float], span: float) -> str:
     if not contrast >= MIN_CONTRAST:
         return f"contrast {contrast:.2g} is below {MIN_CONTRAST:g}: no clear fringe"
     if periods < MIN_PERIODS:

@@ -17,8 +17,14 @@ FRINGE_PERIODS = 1.25
 FRINGE_TRIES = 6
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that start-up sweeps may use."""
+CLEAR_CONTRAST = 25.0
+"""Contrast at which a fringe is taken at once; below it the heater is tried again from other settings, since heat
+that reaches bright neighbours can pass for a weak fringe."""
 EFFICIENCY_WINDOW = (0.6, 1.5)
-"""Accepted efficiencies relative to the nominal one."""
+"""Searched efficiencies relative to the nominal one."""
+
+
+_NO_FRINGE = PhaseCurveFit(*(float("nan"),) * 6, 0.0, 0.0, False, "never swept")
 
 
 def measure_dark(session: Session) -> dict[str, Array]:
@@ -136,29 +142,26 @@ def measure_fringes(session: Session) -> dict[str, Array]:
     power = np.zeros((heaters, FRINGE_POINTS))
     readings = np.zeros((heaters, FRINGE_POINTS, detectors))
     nominal = session.efficiency.copy()
-    missing: dict[int, str] = dict.fromkeys(range(heaters), "")
+    best = [_NO_FRINGE] * heaters
     session.bench.light(on=True)
     for _ in range(FRINGE_TRIES):
         base = random_powers(session)
-        for heater in list(missing):
+        for heater in [h for h in range(heaters) if best[h].contrast < CLEAR_CONTRAST]:
             session.power = base.copy()
             top = min(FRINGE_PERIODS * 2 * np.pi / nominal[heater], float(session.bench.max_power[heater]))
             steps = np.linspace(0.0, top, FRINGE_POINTS)
             swept = session.sweep(np.array([heater]), steps[:, None])
             fit = _fringe(steps, swept, float(nominal[heater]))
-            missing[heater] = fit.reason
-            if fit.good:
-                del missing[heater]
-                session.efficiency[heater] = fit.efficiency
-                power[heater], readings[heater] = steps, swept
-            session.progress("phase curves", heaters - len(missing), heaters)
-        if not missing:
-            return {"fringe_power": power, "fringe_readings": readings}
-    names = session.layout.heaters
-    raise CalibrationError(
-        "no clear fringe for " + "; ".join(f"{names[h]} ({reason})" for h, reason in missing.items())
-        + ". Check wiring, laser power and the light's path through these heaters"
-    )  # fmt: skip
+            if (fit.good, fit.contrast) > (best[heater].good, best[heater].contrast):
+                best[heater], power[heater], readings[heater] = fit, steps, swept
+            session.progress("phase curves", sum(f.contrast >= CLEAR_CONTRAST for f in best), heaters)
+    missing = [f"{session.layout.heaters[h]} ({fit.reason})" for h, fit in enumerate(best) if not fit.good]
+    if missing:
+        raise CalibrationError(
+            f"no clear fringe for {'; '.join(missing)}. Check wiring, laser power and the light's path to these heaters"
+        )
+    session.efficiency = np.array([fit.efficiency for fit in best])
+    return {"fringe_power": power, "fringe_readings": readings}
 
 
 def _fringe(power: Array, readings: Array, nominal: float) -> PhaseCurveFit:

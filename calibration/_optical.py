@@ -16,14 +16,14 @@ from optinc_hw.photonics import RectangularLayout, decompose, nearest_unitary
 SWEEP_POINTS = 8
 MIN_LINE_SNR = 5.0
 """Smallest fringe amplitude over its residual (noise, and heat that reaches neighbours) that is believed."""
-LINE_PASSES = 6
+CLEAR_LINE_SNR = 12.0
+"""Ratio at which a line's phases need no further pass."""
+LINE_PASSES = 5
 SETTINGS = 3
 """Random mesh settings from which attenuators and generator are seen."""
 
 
-def affine_phase(
-    power: Array, fields: NDArray[np.complex128], efficiency: float
-) -> tuple[complex, complex, float]:
+def affine_phase(power: Array, fields: NDArray[np.complex128], efficiency: float) -> tuple[complex, complex, float]:
     """Fit ``c0 + c1 exp(i efficiency P)`` to complex fields.
 
     Parameters
@@ -52,9 +52,7 @@ def period_steps(session: Session, heaters: NDArray[np.intp]) -> Array:
     return np.asarray(share * session.period_w[heaters])
 
 
-def sweep_one_input(
-    session: Session, port: int, heaters: NDArray[np.intp], steps: Array
-) -> NDArray[np.complex128]:
+def sweep_one_input(session: Session, port: int, heaters: NDArray[np.intp], steps: Array) -> NDArray[np.complex128]:
     """Sweep heaters and return the fields (points, n) that one input alone contributes.
 
     Half the difference of two sweeps with the input's external phase half a period apart: the light that other,
@@ -180,16 +178,18 @@ def find_lines(session: Session) -> dict[str, Array]:
 
 def _climb_line(session: Session, port: int, unknown: list[int], raw: NDArray[np.complex128]) -> None:
     output = session.layout.ports - 1 - port
+    ratios: dict[int, float] = {}
     for _ in range(LINE_PASSES):
         ratios = {k: _sweep_cross(session, k, port, raw) for k in unknown}
-        weak = [k for k, ratio in ratios.items() if ratio < MIN_LINE_SNR]
-        if not weak:
+        if min(ratios.values(), default=np.inf) >= CLEAR_LINE_SNR:
             return
-    name = session.layout.heaters[int(session.layout.mesh_theta[weak[0]])]
-    raise CalibrationError(
-        f"the line from input {port} to output {output} stays dark at {name} (signal to noise "
-        f"{ratios[weak[0]]:.2g}, {MIN_LINE_SNR:g} needed); raise the laser power or the averaging time"
-    )
+    weak = [k for k, ratio in ratios.items() if ratio < MIN_LINE_SNR]
+    if weak:
+        name = session.layout.heaters[int(session.layout.mesh_theta[weak[0]])]
+        raise CalibrationError(
+            f"the line from input {port} to output {output} stays dark at {name} (signal to noise "
+            f"{ratios[weak[0]]:.2g}, {MIN_LINE_SNR:g} needed); raise the laser power or the averaging time"
+        )
 
 
 def _sweep_cross(session: Session, mzi: int, port: int, raw: NDArray[np.complex128]) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +55,7 @@ class NoiseModel:
     floor_w: float
 
     def sigma(self, power_w: Array) -> Array:
-        """Standard deviation in W at readings in W."""
+        """Return the standard deviation in W at readings in W."""
         return np.asarray(np.hypot(self.relative * power_w, self.floor_w))
 
 
@@ -297,7 +298,7 @@ class _Space:
     def parameters(self, vector: Array) -> TwinParameters:
         """Rebuild a twin from the flat vector."""
         pieces = np.split(vector, np.cumsum(self.sizes)[:-1])
-        changes: dict[str, Array] = {}
+        changes: dict[str, Any] = {}  # Any: replace takes the int field `ports` too
         for name, piece in zip(self.blocks, pieces, strict=True):
             old = np.asarray(getattr(self.start, name))
             if name == "crosstalk":
@@ -323,7 +324,7 @@ class _Space:
         return normal, gradient
 
     def _jacobian(self, parameters: TwinParameters, power_w: Array) -> Array:
-        """Derivatives (settings, 2n, parameters) of the readings."""
+        """Differentiate the readings: (settings, 2n, parameters)."""
         by_phase, by_element = _model_jacobian(parameters, power_w, self.elements)
         drive = parameters.efficiency * power_w
         columns = [
@@ -338,10 +339,8 @@ class _Space:
         return np.concatenate(columns, axis=-1)
 
 
-def _model_jacobian(
-    parameters: TwinParameters, power_w: Array, names: list[str]
-) -> tuple[Array, dict[str, Array]]:
-    """Derivatives by phase (settings, 2n, H) and by each element, flattened (settings, 2n, size)."""
+def _model_jacobian(parameters: TwinParameters, power_w: Array, names: list[str]) -> tuple[Array, dict[str, Array]]:
+    """Differentiate by phase (settings, 2n, H) and by each element, flattened (settings, 2n, size)."""
     count = len(power_w)
     elements = ChipElements.from_parameters(parameters)
     leaves: dict[str, Tensor] = {}

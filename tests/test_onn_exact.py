@@ -131,6 +131,7 @@ def _layer(rows=2, cols=3, **changes):
         "activation": ("linear",) * rows,
         "low": np.zeros(cols),
         "high": np.ones(cols),
+        "step": np.zeros(cols),
         "slack": np.full(rows, 0.5),
     }
     return Layer(**(fields | changes))

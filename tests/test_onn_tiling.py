@@ -69,20 +69,23 @@ def test_layers_that_fit_use_one_tile_and_proportional_rows_one_optical_row():
 def test_centring_by_hand():
     network = build_exact(4, 8)
     plan = tile(network, 8)
-    assert plan.layers[0].centre.tolist() == [1.5] * 4
-    assert plan.layers[0].half.tolist() == [1.5] * 4  # inputs are exact: no headroom
-    assert plan.layers[1].half.tolist() == [0.5] * 3 + [6.5] * 3  # sums 0..12 with half a level to spare
-    assert plan.layers[0].amplitudes(np.array([[0.0, 1.5, 3.0, 99.0]])).tolist() == [[-1.0, 0.0, 1.0, 1.0]]
+    # Averages 0, 1/4, ... 3: the level 3/2 lies in the middle, so the centre moves by half a step, 1/8.
+    assert plan.layers[0].centre.tolist() == [1.625] * 4
+    assert plan.layers[0].half.tolist() == [1.625] * 4  # inputs are exact: no headroom
+    # Carries 0 or 1, and sums 0..12 with half a level to spare and half a step of shift.
+    assert plan.layers[1].half.tolist() == [0.5] * 3 + [7.0] * 3
+    amplitudes = plan.layers[0].amplitudes(np.array([[0.0, 1.625, 3.0, 99.0]]))
+    assert amplitudes.tolist() == [[-1.0, 0.0, pytest.approx(1.375 / 1.625), 1.0]]
     assert np.allclose(plan.tiles[0].matrix @ plan.tiles[0].matrix.T, np.eye(4))
-    assert np.allclose(plan.tiles[0].row_scale, [4 * 6.0, 6.0, 6.0, 6.0])  # sums = 4 * 1.5 * a; steps times slope 4
+    assert np.allclose(plan.tiles[0].row_scale, [4 * 6.5, 6.5, 6.5, 6.5])  # sums = 4 * 1.625 * a; steps times slope 4
 
 
 def test_noise_gain_by_hand_for_the_first_two_layers():
     plan = tile(build_exact(4, 8, slope=4.0), 8)
     first, second = plan.noise_gain[:2]
-    assert first == pytest.approx([24.0] * 3 + [6.0] * 3)
+    assert first == pytest.approx([26.0] * 3 + [6.5] * 3)
     part = plan.tiles[1]
-    assert second[3] == pytest.approx(np.hypot(6.0, part.row_scale[0] / 4.0))  # v = s + carry: noise of s and its own
+    assert second[3] == pytest.approx(np.hypot(6.5, part.row_scale[0] / 4.0))  # v = s + carry: noise of s and its own
     assert second[0] == pytest.approx(4.0 * second[3])
 
 
@@ -120,13 +123,13 @@ def test_no_symbol_changes_within_the_tolerance_and_some_do_beyond(ports, slope)
 
 
 def test_documented_tolerances():
-    assert tile(build_exact(4, 8, slope=4.0), 8).tolerance == pytest.approx(0.0138, abs=1e-4)
-    assert tile(build_exact(4, 8, slope=2.0), 8).tolerance == pytest.approx(0.0097, abs=1e-4)
-    assert tile(build_exact(4, 8, slope=4.0), 4).tolerance == pytest.approx(0.0126, abs=1e-4)
-    assert tile(build_exact(4, 8), 8).noise_gain[-1].max() == pytest.approx(16.6, abs=0.1)
+    assert tile(build_exact(4, 8, slope=4.0), 8).tolerance == pytest.approx(0.0131, abs=1e-4)
+    assert tile(build_exact(4, 8, slope=2.0), 8).tolerance == pytest.approx(0.0090, abs=1e-4)
+    assert tile(build_exact(4, 8, slope=4.0), 4).tolerance == pytest.approx(0.0120, abs=1e-4)
+    assert tile(build_exact(4, 8), 8).noise_gain[-1].max() == pytest.approx(17.3, abs=0.1)
 
 
-@pytest.mark.parametrize(("sigma", "low", "high"), [(0.003, 0.0, 0.0), (0.01, 3e-4, 1.5e-3), (0.02, 5e-2, 9e-2)])
+@pytest.mark.parametrize(("sigma", "low", "high"), [(0.003, 0.0, 0.0), (0.01, 6e-4, 1.8e-3), (0.02, 5e-2, 9e-2)])
 def test_documented_symbol_error_rates(sigma, low, high):
     network = build_exact(4, 8)
     plan = tile(network, 8)
@@ -159,15 +162,36 @@ def test_any_matrix_is_cut_exactly(rows, cols, ports, seed):
         weight[1] = -3.0 * weight[0]
     low = rng.normal(size=cols)
     high = low + rng.random(cols) * (rng.random(cols) < 0.8)  # some inputs are constant
-    layer = Layer(weight, rng.normal(size=rows), ("linear",) * rows, low, high, np.full(rows, np.inf))
-    last = Layer(np.ones((1, rows)), np.zeros(1), ("linear",), np.full(rows, -1e3), np.full(rows, 1e3), np.full(1, 0.5))
+    step = (high - low) / rng.integers(1, 9, cols) * (rng.random(cols) < 0.5)  # some are a continuum
+    endless, any_value = np.full(rows, np.inf), np.full(rows, 1e3)
+    layer = Layer(weight, rng.normal(size=rows), ("linear",) * rows, low, high, step, endless)
+    last = Layer(np.ones((1, rows)), np.zeros(1), ("linear",), -any_value, any_value, np.zeros(rows), np.full(1, 0.5))
     first = Layer(
-        np.ones((cols, 1)), np.zeros(cols), ("linear",) * cols, np.zeros(1), np.ones(1), np.full(cols, np.inf)
-    )
+        np.ones((cols, 1)), np.zeros(cols), ("linear",) * cols, np.zeros(1), np.ones(1), np.zeros(1),
+        np.full(cols, np.inf),
+    )  # fmt: skip
     plan = tile(OpticalNetwork(2, 2, "floor", (first, layer, last), 0.5), ports, headroom=0.0)
     signals = low + rng.random((20, cols)) * (high - low)
     assert np.abs(plan.run_layer(1, signals, _exact(plan)) - signals @ weight.T).max() < 1e-9
     assert all(part.matrix.any() for part in plan.tiles)  # blocks of zeros cost no tile
+
+
+@pytest.mark.parametrize(
+    ("servers", "bits", "rounding"), [(4, 8, "half_up"), (4, 8, "floor"), (8, 6, "half_up"), (2, 4, "floor")]
+)
+def test_no_level_asks_for_a_dark_modulator(servers, bits, rounding):
+    # A modulator of 26 dB extinction cannot send less than 5 % of full scale.
+    network = build_exact(servers, bits, rounding)
+    plan = tile(network, 8)
+    codes = np.random.default_rng(7).integers(0, 2**bits, (300, servers))
+    smallest = []
+
+    def forward(index, amplitudes):
+        smallest.append(np.abs(amplitudes).min())
+        return _exact(plan)(index, amplitudes)
+
+    plan.run(network.prepare(codes), forward)
+    assert min(smallest) > 0.25 / (12 + servers)
 
 
 @pytest.mark.parametrize(("ports", "headroom"), [(1, 0.5), (0, 0.5), (True, 0.5), (4.0, 0.5), (4, -0.1), (4, np.nan)])

@@ -16,7 +16,9 @@ from optinc_hw.bench.chip_file import ChipFile  # noqa: E402
 from optinc_hw.bench.description import BenchDescription, read_description  # noqa: E402
 from optinc_hw.bench.interlock import Interlock  # noqa: E402
 from optinc_hw.bench.readings import DetectorReading, HeaterReading  # noqa: E402
+from optinc_hw.bench.record import CalibrationRecord  # noqa: E402
 from optinc_hw.bench.station_file import StationFile  # noqa: E402
+from optinc_hw.bench.tile_runner import BenchTileRunner, TileRunner, TwinTileRunner  # noqa: E402
 from optinc_hw.bench.write import instrument_names, write_bench_folder  # noqa: E402
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ __all__ = [
     "Bench",
     "BenchDescription",
     "BenchReport",
+    "BenchTileRunner",
+    "CalibrationRecord",
     "ChipFile",
     "DetectorReading",
     "HeaterReading",
@@ -33,6 +37,8 @@ __all__ = [
     "Interlock",
     "PhotonicChip",
     "StationFile",
+    "TileRunner",
+    "TwinTileRunner",
     "WiringRow",
     "check_bench",
     "instrument_names",

@@ -15,8 +15,6 @@ import optinc_hw
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout, TwinParameters
 
-RECORD_VERSION = 1
-
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -101,7 +99,7 @@ class CalibrationRecord(_Model):
     A record is immutable; `content_hash` identifies it and is checked on loading.
     """
 
-    version: Literal[1] = RECORD_VERSION
+    version: Literal[1] = 1
     ports: int = Field(ge=2)
     provenance: Provenance
     quality: Quality
@@ -244,7 +242,7 @@ class CalibrationRecord(_Model):
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"]) or "record"
-            raise CalibrationError(f"{source}: {key}: {first['msg']}; calibrate again with 'optinc calibrate'") from error
+            raise CalibrationError(f"{source}: {key}: {first['msg']}; calibrate again (optinc calibrate)") from error
         if record.content_hash != stated:
             raise CalibrationError(
                 f"{source}: the content does not match its hash, so the file was changed after the calibration; "
@@ -260,7 +258,8 @@ def make_provenance(
     """State where a record comes from, with this software's version."""
     return Provenance(
         software=f"optinc-hw {optinc_hw.__version__}", created_utc=created, seed=seed, chip=chip,
-        laser_power_w=laser_power_w, laser_wavelength_m=laser_wavelength_m, data_file=data_file, data_sha256=data_sha256,
+        laser_power_w=laser_power_w, laser_wavelength_m=laser_wavelength_m,
+        data_file=data_file, data_sha256=data_sha256,
     )  # fmt: skip
 
 

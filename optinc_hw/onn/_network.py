@@ -41,6 +41,8 @@ class Layer:
         One of ``"clip01"`` (saturating between 0 and 1) and ``"linear"`` for each output (out,); digital.
     low, high
         Range (in,) of each input in the noise-free network.  Tiles scale their amplitudes by it, so no data are needed.
+    step
+        Distance (in,) of the levels that each noise-free input takes, counted from ``low``; 0 for a continuum.
     slack
         Error (out,) of each W x + bias that the network absorbs without changing a symbol: distance to the sloping
         part for a saturating unit, 0.5 for an output, inf for a hidden linear unit, which passes its error on.
@@ -56,26 +58,29 @@ class Layer:
     activation: tuple[Activation, ...]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    step: NDArray[np.float64]
     slack: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        for name in ("weight", "bias", "low", "high", "slack"):
+        for name in ("weight", "bias", "low", "high", "step", "slack"):
             array = frozen_array(getattr(self, name), 2 if name == "weight" else 1, f"layer {name}")
             if name != "slack" and not np.isfinite(array).all():
                 raise NetworkError(f"layer {name} must be finite")
             object.__setattr__(self, name, array)
         rows, cols = self.weight.shape
-        lengths = (len(self.bias), len(self.activation), len(self.slack), len(self.low), len(self.high))
-        if rows < 1 or cols < 1 or lengths != (rows, rows, rows, cols, cols):
+        lengths = tuple(len(v) for v in (self.bias, self.activation, self.slack, self.low, self.high, self.step))
+        if rows < 1 or cols < 1 or lengths != (rows, rows, rows, cols, cols, cols):
             raise NetworkError(
-                f"a layer of {rows} outputs and {cols} inputs got bias, activation, slack, low and high of lengths "
-                f"{lengths}"
+                f"a layer of {rows} outputs and {cols} inputs got bias, activation, slack, low, high and step of "
+                f"lengths {lengths}"
             )
         unknown = sorted(set(self.activation) - {"clip01", "linear"})
         if unknown:
             raise NetworkError(f"activation must be 'clip01' or 'linear', got {unknown}")
         if np.any(self.low > self.high):
             raise NetworkError(f"input {int(np.argmax(self.low > self.high))} of a layer has low above high")
+        if np.any(self.step < 0.0):
+            raise NetworkError(f"input {int(np.argmax(self.step < 0.0))} of a layer has a negative step")
 
     @property
     def saturating(self) -> NDArray[np.bool_]:

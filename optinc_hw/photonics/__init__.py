@@ -4,7 +4,34 @@ from optinc_hw.photonics._decompose import decompose
 from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases, mesh_matrix
 from optinc_hw.photonics._mzi import coupler_matrix, mzi_matrix
 from optinc_hw.photonics._unitary import fidelity, haar_unitary, nearest_unitary
-from optinc_hw.photonics.layout import ChipLayout, RectangularLayout
-
 from optinc_hw.photonics.chip_model import ChipElements, ChipModel
+from optinc_hw.photonics.heaters import power_from_voltage, solve_powers, voltage_from_power
+from optinc_hw.photonics.layout import ChipLayout, RectangularLayout
+from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
+from optinc_hw.photonics.realise import RealPartRealisation, SvdRealisation, realise
 from optinc_hw.photonics.twin import TwinParameters
+
+__all__ = [
+    "ChipElements",
+    "ChipLayout",
+    "ChipModel",
+    "MeshImperfections",
+    "MeshPhases",
+    "ProgrammedMatrix",
+    "RealPartRealisation",
+    "RectangularLayout",
+    "SvdRealisation",
+    "TwinParameters",
+    "coupler_matrix",
+    "decompose",
+    "fidelity",
+    "haar_unitary",
+    "mesh_matrix",
+    "mzi_matrix",
+    "nearest_unitary",
+    "power_from_voltage",
+    "program_matrix",
+    "realise",
+    "solve_powers",
+    "voltage_from_power",
+]

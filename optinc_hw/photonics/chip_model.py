@@ -34,9 +34,7 @@ class ChipElements:
         cls, parameters: TwinParameters, dtype: torch.dtype = torch.float64, device: torch.device | None = None
     ) -> "ChipElements":
         """Copy the static elements of a twin into tensors."""
-        return cls(
-            *(torch.as_tensor(getattr(parameters, f.name), dtype=dtype, device=device) for f in fields(cls))
-        )
+        return cls(*(torch.as_tensor(getattr(parameters, f.name), dtype=dtype, device=device) for f in fields(cls)))
 
 
 class ChipModel:
@@ -109,7 +107,7 @@ class ChipModel:
         return self.propagate(phases, identity.expand(len(phases), n, n))
 
     def detector_powers(self, phases: Tensor) -> Tensor:
-        """Readings of all detectors.
+        """Compute the readings of all detectors.
 
         Parameters
         ----------

@@ -10,9 +10,7 @@ _TWO_PI = 2.0 * np.pi
 _WRAP_ROUNDS = 8
 
 
-def power_from_voltage(
-    voltage_v: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike
-) -> NDArray[np.float64]:
+def power_from_voltage(voltage_v: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike) -> NDArray[np.float64]:
     """Electrical power of heaters with ``R(P) = R0 (1 + beta P)`` at a voltage.
 
     Parameters
@@ -36,9 +34,7 @@ def power_from_voltage(
     return np.asarray(2.0 * cold / (1.0 + np.sqrt(1.0 + 4.0 * beta * cold)), dtype=np.float64)
 
 
-def voltage_from_power(
-    power_w: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike
-) -> NDArray[np.float64]:
+def voltage_from_power(power_w: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike) -> NDArray[np.float64]:
     """Voltage in V that dissipates ``power_w`` (W, >= 0) in heaters with ``R(P) = R0 (1 + beta P)``."""
     power = np.asarray(power_w, float)
     resistance = np.asarray(resistance_ohm, float) * (1.0 + np.asarray(beta_per_w, float) * power)
@@ -83,7 +79,7 @@ def solve_powers(
     """
     indices = np.arange(len(parameters.offset)) if chosen is None else chosen
     inverse = np.linalg.inv(parameters.crosstalk[np.ix_(indices, indices)])
-    wanted = np.mod(np.asarray(phases, float) - parameters.offset[indices] - background, _TWO_PI)
+    wanted = np.mod(np.asarray(phases, float) - parameters.offset[indices] - np.asarray(background, float), _TWO_PI)
     own = wanted @ inverse.T
     for _ in range(_WRAP_ROUNDS):
         shift = np.where(own < 0.0, _TWO_PI, np.where(own >= 1.05 * _TWO_PI, -_TWO_PI, 0.0))

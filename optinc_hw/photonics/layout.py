@@ -1,5 +1,6 @@
 """Names, order and places of everything on the chip: the vocabulary shared by twin, bench and files."""
 
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,24 +28,22 @@ class RectangularLayout:
     ports: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ports, int) or self.ports < 2:
+        try:
+            ports = operator.index(self.ports)
+        except TypeError:
+            ports = 0
+        if ports < 2:
             raise MatrixError(f"a mesh needs an integer number of at least 2 ports, got {self.ports!r}")
 
     @cached_property
     def mzis(self) -> tuple[tuple[int, int], ...]:
         """(column, upper mode) of each MZI in the order of the light, then from the top."""
-        return tuple(
-            (column, mode)
-            for column in range(self.ports)
-            for mode in range(column % 2, self.ports - 1, 2)
-        )
+        return tuple((column, mode) for column in range(self.ports) for mode in range(column % 2, self.ports - 1, 2))
 
     @cached_property
     def columns(self) -> tuple[tuple[int, ...], ...]:
         """Indices into ``mzis`` of the MZIs of each column (a column of n = 2 may be empty)."""
-        return tuple(
-            tuple(k for k, (c, _) in enumerate(self.mzis) if c == column) for column in range(self.ports)
-        )
+        return tuple(tuple(k for k, (c, _) in enumerate(self.mzis) if c == column) for column in range(self.ports))
 
 
 @dataclass(frozen=True)

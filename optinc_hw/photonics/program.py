@@ -10,7 +10,6 @@ from optinc_hw.errors import MatrixError
 from optinc_hw.photonics._decompose import decompose
 from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
-from optinc_hw.photonics.realise import RealPartRealisation, realise
 from optinc_hw.photonics.twin import TwinParameters
 
 HEADROOMS = (0.93, 0.86, 0.75)
@@ -35,12 +34,16 @@ class ProgrammedMatrix:
         The twin that it was programmed with.
     matrix
         The target, spectral norm at most 1.
+    inputs
+        Chip inputs (c,) that carry the matrix's columns: those whose modulators extinguish best.
     static_power_w
         Powers (H,) in W of all heaters but the input modulators (those are zero here).
     row_scale
         Output amplitude per unit of ``matrix @ a`` (r,), in units of ``reference``.
     reference
         Field amplitude in sqrt(W) that an input of 1 sends into the mesh.
+    leak
+        Output amplitudes (r,), scaled as the outputs, that inputs beyond the matrix leak although they are off.
     max_power_w
         Limits (H,) of the heaters in W.
     residual
@@ -49,9 +52,11 @@ class ProgrammedMatrix:
 
     parameters: TwinParameters
     matrix: NDArray[np.float64]
+    inputs: NDArray[np.intp]
     static_power_w: NDArray[np.float64]
     row_scale: NDArray[np.float64]
     reference: float
+    leak: NDArray[np.float64]
     max_power_w: NDArray[np.float64]
     residual: float
 
@@ -83,7 +88,7 @@ class ProgrammedMatrix:
             raise MatrixError("amplitudes must be finite and within [-1, 1]; scale the inputs of the layer")
         layout = self.parameters.layout
         fields = np.zeros((len(values), layout.ports))
-        fields[:, :columns] = values
+        fields[:, self.inputs] = values
         theta, phi = _modulator_phases(self.parameters, fields * self.reference)
         generator = np.arange(2 * layout.ports)
         phases = np.empty((len(values), len(generator)))
@@ -105,12 +110,10 @@ class ProgrammedMatrix:
         lo = p.lo_amplitude[:rows]
         beat = sine**2 * power[:, :rows] - cosine**2 * power[:, n : n + rows] - lo**2 * (sine**4 - cosine**4)
         quadrature = beat / (2.0 * sine * cosine * lo)
-        return np.asarray(quadrature / (self.reference * self.row_scale))
+        return np.asarray(quadrature / (self.reference * self.row_scale) - self.leak)
 
 
-def program_matrix(
-    parameters: TwinParameters, matrix: ArrayLike, max_power_w: ArrayLike = np.inf
-) -> ProgrammedMatrix:
+def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: ArrayLike = np.inf) -> ProgrammedMatrix:
     """Find heater powers with which the twin multiplies by a real matrix, read as the real part of the field.
 
     The matrix is written as the real part of a unitary and decomposed for an ideal mesh; Gauss-Newton steps on the
@@ -145,19 +148,21 @@ def program_matrix(
     n = parameters.ports
     if target.ndim != 2 or not 1 <= target.shape[0] <= n or not 1 <= target.shape[1] <= n:
         raise MatrixError(f"a matrix of shape {target.shape} does not fit a chip of {n} ports; cut it into tiles")
-    padded = np.zeros((n, n))
-    padded[: target.shape[0], : target.shape[1]] = target
-    realisation = realise(padded, "re_u")
-    if realisation.scale > 1.0 + 1e-9 or not isinstance(realisation, RealPartRealisation):
-        raise MatrixError(f"the matrix has spectral norm {realisation.scale:.6g}; a passive mesh realises at most 1")
-    phases, row_scale, residual = _best_refinement(parameters, padded, len(target))
+    norm = float(np.linalg.norm(target, 2)) if np.isfinite(target).all() else np.nan
+    if not norm <= 1.0 + 1e-9:
+        raise MatrixError(f"the matrix has spectral norm {norm:.6g}; a passive mesh realises at most 1")
+    full, floor = _modulator_range(parameters)
+    inputs = np.sort(np.argsort(floor / full)[: target.shape[1]])
+    reference = float(full[inputs].min())
+    phases, row_scale, residual = _best_refinement(parameters, target, inputs)
     layout = parameters.layout
     static = np.arange(2 * n, len(layout.heaters))
     limits = np.broadcast_to(np.asarray(max_power_w, float), parameters.offset.shape)
     power = np.zeros(len(layout.heaters))
     power[static] = solve_powers(parameters, phases[static], chosen=static, max_power_w=limits[static])
-    reference = float(np.min(parameters.input_amplitude * np.abs(_bar(np.pi, parameters.input_eta))))
-    return ProgrammedMatrix(parameters, target, power, row_scale, reference, limits, residual)
+    off = np.setdiff1d(np.arange(n), inputs)
+    leak = _quadrature(parameters, phases)[: len(target), off] @ floor[off] / (reference * row_scale)
+    return ProgrammedMatrix(parameters, target, inputs, power, row_scale, reference, leak, limits, residual)
 
 
 def _ideal_phases(parameters: TwinParameters, padded: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -176,14 +181,16 @@ def _ideal_phases(parameters: TwinParameters, padded: NDArray[np.float64]) -> ND
 
 
 def _best_refinement(
-    parameters: TwinParameters, padded: NDArray[np.float64], rows: int
+    parameters: TwinParameters, target: NDArray[np.float64], inputs: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Phases, row scales and residual of the first good, or else the best, headroom."""
+    padded = np.zeros((parameters.ports, parameters.ports))
+    padded[: len(target), inputs] = target
     best = (np.zeros(0), np.zeros(0), np.inf)
     for headroom in HEADROOMS:
-        scale = headroom * _transmission(parameters, rows)
+        scale = headroom * _transmission(parameters, len(target))
         start = _ideal_phases(parameters, headroom * padded)
-        phases, deviation = _refine(parameters, scale[:, None] * padded[:rows], start)
+        phases, deviation = _refine(parameters, scale[:, None] * target, inputs, start)
         residual = float(np.abs(deviation / scale[:, None]).max())
         if residual < best[2]:
             best = phases, scale, residual
@@ -202,45 +209,54 @@ def _transmission(parameters: TwinParameters, rows: int) -> NDArray[np.float64]:
 
 
 def _refine(
-    parameters: TwinParameters, target: NDArray[np.float64], start: NDArray[np.float64]
+    parameters: TwinParameters, target: NDArray[np.float64], inputs: NDArray[np.intp], start: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Damped Gauss-Newton with least-norm steps; returns phases and the remaining deviation (rows, n)."""
+    """Damped Gauss-Newton with least-norm steps; returns phases and the remaining deviation (rows, columns)."""
     layout = parameters.layout
     free = np.concatenate([layout.mesh_theta, layout.mesh_phi, layout.output_phase])
     model = ChipModel.from_parameters(parameters)
-    rows, n = target.shape
     # A matrix padded with zeros starts at bar and cross states, where amplitudes have no first derivative.
     phases = start.copy()
     phases[free] += _TILT * np.random.default_rng(0).standard_normal(len(free))
-    seen, jacobian = _quadratures(model, phases, free, rows)
+    seen, jacobian = _read_block(model, phases, free, len(target), inputs)
     deviation, damping = seen - target, 1e-3
     for _ in range(_STEPS):
         if np.linalg.norm(deviation) < _TOLERANCE or damping > _HOPELESS:
             break
-        flat = jacobian.reshape(rows * n, -1)
-        gram = flat @ flat.T + damping * np.eye(rows * n)
+        gram = jacobian @ jacobian.T + damping * np.eye(len(jacobian))
         trial = phases.copy()
-        trial[free] -= flat.T @ np.linalg.solve(gram, deviation.ravel())
-        seen, slope = _quadratures(model, trial, free, rows)
+        trial[free] -= jacobian.T @ np.linalg.solve(gram, deviation.ravel())
+        seen, slope = _read_block(model, trial, free, len(target), inputs)
         if np.linalg.norm(seen - target) < np.linalg.norm(deviation):
-            phases, jacobian, deviation, damping = trial, slope, seen - target, damping / 10.0
+            phases, deviation, jacobian, damping = trial, seen - target, slope, damping / 10.0
         else:
             damping *= 10.0
     return phases, deviation
 
 
-def _quadratures(
-    model: ChipModel, phases: NDArray[np.float64], free: NDArray[np.intp], rows: int
+def _read_block(
+    model: ChipModel, phases: NDArray[np.float64], free: NDArray[np.intp], rows: int, inputs: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Imaginary part (rows, n) of the transfer matrix and its derivatives (rows, n, free)."""
-    n = model.layout.ports
-    entries = rows * n
+    """Read quadrature (rows, columns) of the transfer matrix and its derivatives (entries, free)."""
+    entries = rows * len(inputs)
     copies = torch.as_tensor(phases).repeat(entries, 1).requires_grad_()
-    matrix = model.transfer_matrix(copies).imag[:, :rows].reshape(entries, entries)
-    values = torch.diagonal(matrix)
-    (gradient,) = torch.autograd.grad(values.sum(), copies)
-    jacobian = gradient.numpy()[:, free].reshape(rows, n, len(free))
-    return values.detach().numpy().reshape(rows, n), jacobian
+    block = model.transfer_matrix(copies)[:, :rows, torch.as_tensor(inputs)].imag
+    values = torch.diagonal(block.reshape(entries, entries))
+    (jacobian,) = torch.autograd.grad(values.sum(), copies)
+    return values.detach().numpy().reshape(rows, len(inputs)), jacobian.numpy()[:, free]
+
+
+def _quadrature(parameters: TwinParameters, phases: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Read quadrature (n, n) of the transfer matrix at phases (H,)."""
+    with torch.no_grad():
+        matrix = ChipModel.from_parameters(parameters).transfer_matrix(torch.as_tensor(phases)[None])
+    return np.asarray(matrix[0].imag.numpy(), dtype=np.float64)
+
+
+def _modulator_range(parameters: TwinParameters) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Largest and smallest field (n,) in sqrt(W) that each input modulator can send."""
+    cosines, sines = np.cos(parameters.input_eta).prod(axis=-1), np.sin(parameters.input_eta).prod(axis=-1)
+    return parameters.input_amplitude * (cosines + sines), parameters.input_amplitude * np.abs(cosines - sines)
 
 
 def _bar(theta: ArrayLike, eta: NDArray[np.float64]) -> NDArray[np.complex128]:
@@ -259,7 +275,7 @@ def _modulator_phases(
     size = np.maximum(wanted, floor)
     cosine = (cosines**2 + sines**2 - size**2) / (2.0 * cosines * sines)
     theta = np.arccos(np.clip(cosine, -1.0, 1.0))
-    # An input that is off altogether leaks into the real part, to which an unused column is blind.
+    # An input that is off altogether leaks a real field, whose constant effect `ProgrammedMatrix.leak` holds.
     turn = np.where(wanted > 0.0, np.arccos(np.clip(wanted / np.maximum(size, 1e-300), 0.0, 1.0)), 0.0)
     sign = np.where(fields < 0.0, np.pi, 0.0)
     phi = sign + turn - np.angle(_bar(theta, parameters.input_eta))

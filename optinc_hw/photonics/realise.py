@@ -59,9 +59,7 @@ class RealPartRealisation:
         return np.asarray(self.scale * self.unitary.real[:rows, :columns])
 
 
-def realise(
-    matrix: ArrayLike, form: Literal["svd", "re_u"] = "svd"
-) -> SvdRealisation | RealPartRealisation:
+def realise(matrix: ArrayLike, form: Literal["svd", "re_u"] = "svd") -> SvdRealisation | RealPartRealisation:
     """Factor a real matrix into unitary meshes, attenuators and one gain.
 
     Parameters
