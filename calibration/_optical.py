@@ -14,11 +14,11 @@ from optinc_hw.errors import CalibrationError, MatrixError
 from optinc_hw.photonics import RectangularLayout, decompose, nearest_unitary
 
 SWEEP_POINTS = 8
-MIN_LINE_SNR = 5.0
-"""Smallest fringe amplitude over its residual (noise, and heat that reaches neighbours) that is believed."""
 CLEAR_LINE_SNR = 12.0
-"""Ratio at which a line's phases need no further pass."""
-LINE_PASSES = 5
+"""Fringe amplitude over its residual (noise, and heat that reaches neighbours) at which one pass is enough."""
+MIN_BRIGHTNESS = 0.6
+"""Share of the light that a line's output must receive before the line is believed."""
+LINE_PASSES = 16
 SETTINGS = 3
 """Random mesh settings from which attenuators and generator are seen."""
 
@@ -177,19 +177,25 @@ def find_lines(session: Session) -> dict[str, Array]:
 
 
 def _climb_line(session: Session, port: int, unknown: list[int], raw: NDArray[np.complex128]) -> None:
+    """Set a line's MZIs to cross one after the other until its output is bright; start anew where it is not."""
     output = session.layout.ports - 1 - port
-    ratios: dict[int, float] = {}
+    heaters = session.layout.mesh_theta[unknown]
+    bright_passes, share = 0, 0.0
     for _ in range(LINE_PASSES):
-        ratios = {k: _sweep_cross(session, k, port, raw) for k in unknown}
-        if min(ratios.values(), default=np.inf) >= CLEAR_LINE_SNR:
+        ratios = [_sweep_cross(session, k, port, raw) for k in unknown]
+        fields = sweep_one_input(session, port, np.array([], dtype=np.intp), np.empty((1, 0)))[0]
+        share = float(np.abs(fields[output]) ** 2 / np.sum(np.abs(fields) ** 2))
+        if share < MIN_BRIGHTNESS:
+            session.power[heaters] = session.rng.uniform(size=len(heaters)) * session.period_w[heaters]
+            bright_passes = 0
+            continue
+        bright_passes += 1
+        if bright_passes > 1 or min(ratios, default=np.inf) >= CLEAR_LINE_SNR:
             return
-    weak = [k for k, ratio in ratios.items() if ratio < MIN_LINE_SNR]
-    if weak:
-        name = session.layout.heaters[int(session.layout.mesh_theta[weak[0]])]
-        raise CalibrationError(
-            f"the line from input {port} to output {output} stays dark at {name} (signal to noise "
-            f"{ratios[weak[0]]:.2g}, {MIN_LINE_SNR:g} needed); raise the laser power or the averaging time"
-        )
+    raise CalibrationError(
+        f"the line from input {port} to output {output} stays dark: {share:.1%} of the light arrives, "
+        f"{MIN_BRIGHTNESS:.0%} are needed; check the heaters of its MZIs, raise the laser power or the averaging time"
+    )
 
 
 def _sweep_cross(session: Session, mzi: int, port: int, raw: NDArray[np.complex128]) -> float:
