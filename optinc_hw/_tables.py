@@ -1,0 +1,108 @@
+"""Tables that the command line shows to people; made here, printed there."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from calibration import CalibrationRecord, Verification
+    from optinc_hw._doctor import Diagnosis
+    from optinc_hw.bench import BenchReport
+    from optinc_hw.demo import DemoSummary
+
+
+def _table(title: str, *columns: str, numbers: Iterable[str] = ()) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
+    """Return instruments, heaters and detectors of a checked bench folder."""
+    instruments = _table("Instruments", "name", "role", "driver", "address", "size", "used", numbers=("size", "used"))
+    for row in report.instruments:
+        size = "" if row.size is None else str(row.size)
+        instruments.add_row(
+            *map(escape, (row.name, row.role or "not used", row.driver, row.address or "")), size, str(row.used)
+        )
+    limits = ("max V", "max mA", "max mW")
+    heaters = _table("Heaters", "heater", "instrument", "channel", *limits, numbers=("channel", *limits))
+    for wire in report.heaters:
+        shown = (
+            "" if value is None else f"{scale * value:g}"
+            for value, scale in ((wire.max_voltage_v, 1.0), (wire.max_current_a, 1e3), (wire.max_power_w, 1e3))
+        )
+        heaters.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel), *shown)
+    detectors = _table("Photodiodes", "detector", "instrument", "port", numbers=("port",))
+    for wire in report.detectors:
+        detectors.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel))
+    return instruments, heaters, detectors
+
+
+def demo_tables(summary: "DemoSummary") -> tuple[Table, ...]:
+    """Return criteria, symbol error rates side by side, training and times of a demo."""
+    criteria = _table("Criteria", "figure", "found", "wanted", "met", numbers=("found",))
+    for criterion in summary.criteria:
+        met = "[green]yes[/]" if criterion.passed else "[bold red]no[/]"
+        criteria.add_row(criterion.name, f"{criterion.value:.4g}", criterion.requirement, met)
+    rates = _table("Symbol error rate", "where", "rate", "elements", numbers=("rate", "elements"))
+    for where, rate, count in (
+        ("bench, calibrated", summary.bench_symbol_error_rate, summary.bench_elements),
+        ("bench, not calibrated", summary.uncalibrated_symbol_error_rate, summary.uncalibrated_elements),
+        ("twin, same elements", summary.twin_sample_symbol_error_rate, summary.bench_elements),
+        ("twin, all inputs", summary.twin_symbol_error_rate, summary.twin_inputs),
+    ):
+        rates.add_row(where, f"{rate:.2g}", str(count))
+    training = _table("Test accuracy", "averaging", "mean", "each seed", numbers=("mean",))
+    for name, mean, runs in (
+        ("optical", summary.accuracy_optical, summary.accuracy_optical_runs),
+        ("float", summary.accuracy_float, summary.accuracy_float_runs),
+    ):
+        training.add_row(name, f"{100 * mean:.2f} %", "  ".join(f"{100 * run:.2f} %" for run in runs))
+    times = _table("Time", "stage", "s", numbers=("s",))
+    for stage, seconds in summary.seconds.items():
+        times.add_row(stage, f"{seconds:.1f}")
+    return criteria, rates, training, times
+
+
+def record_table(record: "CalibrationRecord") -> Table:
+    """Return the quality of a calibration."""
+    quality = record.quality
+    table = _table("Calibration", "figure", "value", numbers=("value",))
+    table.add_row("ports", str(record.ports))
+    table.add_row("readings (all detectors each)", str(quality.readings))
+    table.add_row("noise of a reading, relative", f"{100 * quality.noise_relative:.3f} %")
+    table.add_row("noise of a reading, without light", f"{quality.noise_floor_w * 1e9:.2f} nW")
+    table.add_row(f"residual over noise ({quality.held_out_settings} settings)", f"{quality.residual_over_noise:.2f}")
+    return table
+
+
+def verification_table(verification: "Verification") -> Table:
+    """Return how a record compares with fresh readings."""
+    table = _table("Verification", "figure", "value", numbers=("value",))
+    table.add_row("settings read", str(verification.settings))
+    table.add_row("residual over noise, now", f"{verification.residual_over_noise:.2f}")
+    table.add_row("residual over noise, when calibrated", f"{verification.recorded:.2f}")
+    table.add_row("age of the record", f"{verification.age_s / 3600.0:.1f} h")
+    table.add_row("verdict", "[green]good[/]" if verification.good else "[bold red]calibrate again[/]")
+    return table
+
+
+def doctor_tables(diagnosis: "Diagnosis") -> tuple[Table, ...]:
+    """Return packages, serial ports and VISA backends."""
+    title = f"optinc-hw {diagnosis.version}, Python {diagnosis.python}, {diagnosis.system}"
+    packages = _table(escape(title), "package", "version", "needed for")
+    for package in diagnosis.packages:
+        missing = "[bold red]missing[/]" if package.missing else "not installed"
+        packages.add_row(package.name, package.version or missing, escape(package.needed_for or ""))
+    ports = _table("Serial ports", "port", "description", "access")
+    for port in diagnosis.serial_ports:
+        access = "[green]yes[/]" if port.accessible else "[bold red]no: ask for the group of this device[/]"
+        ports.add_row(escape(port.device), escape(port.description), access)
+    backends = _table("VISA backends", "name", "usable", "detail")
+    for backend in diagnosis.visa_backends:
+        backends.add_row(escape(backend.name), "yes" if backend.usable else "no", escape(backend.detail))
+    return packages, ports, backends
