@@ -16,7 +16,7 @@ from optinc_hw.photonics import RectangularLayout, decompose, nearest_unitary
 SWEEP_POINTS = 8
 CLEAR_LINE_SNR = 12.0
 """Fringe amplitude over its residual (noise, and heat that reaches neighbours) at which one pass is enough."""
-MIN_BRIGHTNESS = 0.6
+MIN_BRIGHTNESS = 0.3
 """Share of the light that a line's output must receive before the line is believed."""
 LINE_PASSES = 16
 SETTINGS = 3
