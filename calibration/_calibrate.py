@@ -1,5 +1,7 @@
 """The whole calibration of a chip, and the check of an old one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +23,7 @@ from calibration._session import Array, Progress, Session
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
 from optinc_hw.bench import Bench, CalibrationRecord
 from optinc_hw.bench.record import Provenance, Quality, make_provenance
-from optinc_hw.errors import CalibrationError
+from optinc_hw.errors import CalibrationError, InstrumentError
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.units import db_to_amplitude, dbm_to_watt, nm_to_m
 
@@ -84,9 +86,9 @@ def calibrate(
         "ports": chip.ports, "seed": seed, "laser_power_w": dbm_to_watt(chip.laser.power_dbm),
         "laser_wavelength_m": nm_to_m(chip.laser.wavelength_nm), "averaging_time_s": chip.averaging_time_s,
     })  # fmt: skip
-    noise, start = _start_up(session, run)
-    train, judge = _measure(session, run, "train", count), _measure(session, run, "held_out", held_out)
-    _darken(bench)
+    with _dark_afterwards(bench):
+        noise, start = _start_up(session, run)
+        train, judge = _measure(session, run, "train", count), _measure(session, run, "held_out", held_out)
     fit = fit_twin(train, start, noise, lambda step, _: session.progress("twin fit", step, 8))
     residual = residual_over_noise(fit.parameters, judge, noise)
     readings = bench.readings - first_reading
@@ -164,9 +166,9 @@ def verify(
     session = Session(bench, np.random.default_rng(seed), progress or _silent)
     session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w
     session.efficiency = twin.efficiency.copy()
-    bench.light(on=True)
-    data = _random_settings(session, "verification", settings)
-    _darken(bench)
+    with _dark_afterwards(bench):
+        bench.light(on=True)
+        data = _random_settings(session, "verification", settings)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
     residual = residual_over_noise(twin, data, noise)
     age = (datetime.now(UTC) - record.provenance.created_utc).total_seconds()
@@ -223,6 +225,20 @@ def _random_settings(session: Session, stage: str, count: int) -> Settings:
         readings.append(session.read() + session.dark_w)
         session.progress(stage, done + 1, count)
     return Settings(np.stack(powers), np.stack(readings))
+
+
+@contextmanager
+def _dark_afterwards(bench: Bench) -> Iterator[None]:
+    """Leave the chip dark and its heaters at zero, also after an error; an error on the way out is added to it."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            _darken(bench)
+        except InstrumentError as failure:
+            error.add_note(f"and the chip could not be left dark: {failure}")
+        raise
+    _darken(bench)
 
 
 def _darken(bench: Bench) -> None:
