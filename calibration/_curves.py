@@ -1,6 +1,6 @@
 """Pure fits of single heaters: resistance law and phase curve.  Numbers in, result with verdict out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,12 +9,18 @@ from optinc_hw.errors import CalibrationError
 
 MIN_PERIODS = 0.8
 """Shortest sweep, in periods of the fringe, from which a phase curve is accepted."""
-MIN_CONTRAST = 8.0
-"""Smallest ratio of fringe amplitude to residual rms that is accepted."""
-MIN_POINTS = 6
-"""Fewest valid points of a sweep (a phase curve has four parameters)."""
+MIN_CONTRAST = 25.0
+"""Smallest ratio of fringe amplitude to residual rms that is accepted: below it, what bends the curve (a clipped or
+disturbed reading, a second fringe) moves the efficiency by more than a few per cent."""
+MAX_RELATIVE_SIGMA = 0.03
+"""Largest accepted standard deviation of an efficiency, relative to it."""
+MIN_POINTS = 8
+"""Fewest valid points at different powers (a phase curve has five parameters)."""
+CLIPPED_PERIODS = 0.08
+"""Part of a period that a fringe may stand still at its highest or lowest reading before it counts as clipped."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
 _GRID_PER_PERIOD = 16
+_TWO_PI = 2.0 * np.pi
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def fit_resistance(current_a: ArrayLike, voltage_v: ArrayLike) -> ResistanceFit:
     Raises
     ------
     CalibrationError
-        If shapes differ, values are not finite, or fewer than three points carry current (an open heater).
+        If shapes differ, values are not finite, or fewer than three points at different powers carry current.
     """
     current, voltage = np.asarray(current_a, float), np.asarray(voltage_v, float)
     if current.shape != voltage.shape or current.ndim != 1:
@@ -92,16 +98,18 @@ def fit_resistance(current_a: ArrayLike, voltage_v: ArrayLike) -> ResistanceFit:
 
 @dataclass(frozen=True)
 class PhaseCurveFit:
-    """Phase curve of one heater: reading ``= mean + amplitude cos(efficiency * P + offset)``.
+    """Phase curve of one heater: reading ``= mean + slope P + amplitude cos(efficiency P + offset)``.
 
     Parameters
     ----------
     efficiency
-        Phase per power in rad/W, positive.
+        Phase per power in rad/W, positive; what the sweep shows, so heat that turns neighbouring phases counts too.
     offset
         Phase at zero power of the first fringe in rad, in [0, 2 pi).
     amplitude, mean
-        Fringe amplitude (> 0) and mean of the first fringe in the unit of the readings.
+        Fringe amplitude (> 0) and mean at zero power of the first fringe in the unit of the readings.
+    slope
+        Linear part of the first fringe, in the unit of the readings per W.
     efficiency_sigma
         Standard deviation of the efficiency in rad/W, from the residuals.
     offset_sigma
@@ -111,8 +119,8 @@ class PhaseCurveFit:
     periods
         Periods inside the sweep.
     good
-        Verdict: at least `MIN_PERIODS` periods, contrast at least `MIN_CONTRAST`, `MIN_POINTS` points, and not so
-        many periods that the points alias.
+        Verdict: at least `MIN_PERIODS` periods and `MIN_POINTS` points, contrast at least `MIN_CONTRAST`, efficiency
+        known to `MAX_RELATIVE_SIGMA` and not at the edge of the searched range, no fringe clipped.
     reason
         Why not, or an empty string.
     """
@@ -121,6 +129,7 @@ class PhaseCurveFit:
     offset: float
     amplitude: float
     mean: float
+    slope: float
     efficiency_sigma: float
     offset_sigma: float
     contrast: float
@@ -128,22 +137,36 @@ class PhaseCurveFit:
     good: bool
     reason: str
 
+    @classmethod
+    def rejected(cls, reason: str) -> "PhaseCurveFit":
+        """Return the verdict on a sweep that cannot be fitted at all; its numbers are NaN."""
+        return cls(*(float("nan"),) * 7, 0.0, 0.0, False, reason)
+
+    def readings(self, power_w: ArrayLike) -> NDArray[np.float64]:
+        """Return the fitted first fringe at heater powers in W."""
+        power = np.asarray(power_w, float)
+        fringe = self.amplitude * np.cos(self.efficiency * power + self.offset)
+        return np.asarray(self.mean + self.slope * power + fringe)
+
 
 def fit_phase_curve(
     power_w: ArrayLike, detected_w: ArrayLike, *, efficiency_range: tuple[float, float] | None = None
 ) -> PhaseCurveFit:
     """Fit the phase curve of one heater to one or several fringes with a common period.
 
-    A single phase enters every detector's power as one exact sinusoid, so all detectors share the efficiency;
-    means and both quadratures are linear and are projected out (variable projection), the efficiency is searched
-    on a grid and polished.
+    A single phase enters every detector's power as one exact sinusoid, so all detectors share the efficiency. Heat
+    that reaches neighbours changes the readings slowly; a straight line in power takes that up.  Everything but the
+    efficiency is linear and is projected out (variable projection); the efficiency is searched on a grid and polished.
+
+    Points at even steps cannot tell a fringe from its alias with more than half a period a point: sweep finely
+    enough for the shortest period that is possible, or state ``efficiency_range``.
 
     Parameters
     ----------
     power_w
-        Heater powers (points,) in W.
+        Heater powers (points,) in W, in any order.
     detected_w
-        Readings (points,) or (points, detectors) in W; NaN marks an invalid reading, which drops that point.
+        Readings (points,) or (points, detectors) in W; NaN or Inf marks an invalid reading, which drops that point.
     efficiency_range
         Smallest and largest efficiency in rad/W to consider; None derives it from the sweep: 0.3 periods up to
         what the points resolve.
@@ -151,34 +174,36 @@ def fit_phase_curve(
     Returns
     -------
     PhaseCurveFit
-        Offset, amplitude and mean belong to the detector with the largest fringe.
+        Offset, amplitude, mean and slope belong to the detector with the largest fringe.  A sweep that does not
+        support a result gives ``good = False`` and the reason.
 
     Raises
     ------
     CalibrationError
-        If shapes do not agree or the powers do not span an interval.
+        If shapes do not agree, or the range does not hold 0 < smallest < largest.
     """
     power, readings = _checked_sweep(power_w, detected_w)
-    span = float(np.ptp(power)) if power.size else 0.0
-    if len(power) < MIN_POINTS or span <= 0.0:
-        return _rejected(
-            f"only {len(power)} valid points over {span:.3g} W; {MIN_POINTS} at different powers are needed"
-        )
+    distinct = len(np.unique(power))
+    if distinct < MIN_POINTS:
+        return PhaseCurveFit.rejected(f"only {distinct} valid points at different powers; {MIN_POINTS} are needed")
+    span = float(np.ptp(power))
     low, high = efficiency_range or (
-        2 * np.pi * 0.3 / span, 2 * np.pi * _PERIODS_PER_POINT * (len(power) - 1) / span
+        _TWO_PI * 0.3 / span, _TWO_PI * _PERIODS_PER_POINT * (len(power) - 1) / span
     )  # fmt: skip
-    count = int(np.ceil((high - low) * span / (2 * np.pi) * _GRID_PER_PERIOD)) + 3
+    if not 0.0 < low < high < np.inf:
+        raise CalibrationError(f"efficiencies from {low!r} to {high!r} rad/W are no range; give 0 < smallest < largest")
+    count = int(np.ceil((high - low) * span / _TWO_PI * _GRID_PER_PERIOD)) + 3
     grid = np.linspace(low, high, count)
-    costs = np.array([_projected(power, readings, value)[0] for value in grid])
+    costs = np.array([_Projection(power, readings, value).cost for value in grid])
     efficiency = _polish(power, readings, grid, int(np.argmin(costs)))
-    return _describe(power, readings, efficiency, (low, high))
+    return _describe(_Projection(power, readings, efficiency), (low, high))
 
 
 def _checked_sweep(power_w: ArrayLike, detected_w: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     power, readings = np.asarray(power_w, float), np.asarray(detected_w, float)
     if readings.ndim == 1:
         readings = readings[:, None]
-    if power.ndim != 1 or readings.ndim != 2 or len(readings) != len(power):
+    if power.ndim != 1 or readings.ndim != 2 or len(readings) != len(power) or readings.shape[1] == 0:
         raise CalibrationError(
             f"a sweep needs powers (points,) and readings (points, detectors), got {power.shape}, {readings.shape}"
         )
@@ -186,18 +211,28 @@ def _checked_sweep(power_w: ArrayLike, detected_w: ArrayLike) -> tuple[NDArray[n
     return power[valid], readings[valid]
 
 
-def _rejected(reason: str) -> PhaseCurveFit:
-    nan = float("nan")
-    return PhaseCurveFit(nan, nan, nan, nan, nan, nan, 0.0, 0.0, False, reason)
+class _Projection:
+    """Least-squares fringes of a fixed efficiency: coefficients (4, detectors) of mean, slope, cosine and sine."""
 
+    def __init__(self, power: NDArray[np.float64], readings: NDArray[np.float64], efficiency: float) -> None:
+        self.power, self.readings, self.efficiency = power, readings, efficiency
+        angle, self.scale = efficiency * power, float(np.abs(power).max())
+        self.design = np.stack([np.ones_like(power), power / self.scale, np.cos(angle), np.sin(angle)], axis=1)
+        self.coefficients, *_ = np.linalg.lstsq(self.design, readings, rcond=None)
+        self.cost = float(np.sum((readings - self.design @ self.coefficients) ** 2))
 
-def _projected(
-    power: NDArray[np.float64], readings: NDArray[np.float64], efficiency: float
-) -> tuple[float, NDArray[np.float64]]:
-    """Residual sum of squares and coefficients (3, detectors) of mean, cosine and sine."""
-    design = np.stack([np.ones_like(power), np.cos(efficiency * power), np.sin(efficiency * power)], axis=1)
-    coefficients, *_ = np.linalg.lstsq(design, readings, rcond=None)
-    return float(np.sum((readings - design @ coefficients) ** 2)), coefficients
+    @property
+    def rms(self) -> float:
+        """Residual rms per degree of freedom, at least the rounding of the readings."""
+        points, detectors = self.readings.shape
+        freedom = max((points - 4) * detectors - 1, 1)
+        return float(np.hypot(np.sqrt(self.cost / freedom), 1e-14 * np.abs(self.readings).max()))
+
+    def derivative(self) -> NDArray[np.float64]:
+        """Differentiate the fringes by the efficiency: (points, detectors)."""
+        cosine, sine = self.design[:, 2], self.design[:, 3]
+        turned = np.stack([-self.power * sine, self.power * cosine], axis=1)
+        return np.asarray(turned @ self.coefficients[2:])
 
 
 def _polish(power: NDArray[np.float64], readings: NDArray[np.float64], grid: NDArray[np.float64], best: int) -> float:
@@ -205,50 +240,70 @@ def _polish(power: NDArray[np.float64], readings: NDArray[np.float64], grid: NDA
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     ratio = (np.sqrt(5.0) - 1.0) / 2.0
     left, right = high - ratio * (high - low), low + ratio * (high - low)
-    cost_left, cost_right = (_projected(power, readings, x)[0] for x in (left, right))
+    cost_left, cost_right = (_Projection(power, readings, x).cost for x in (left, right))
     for _ in range(40):
         if cost_left < cost_right:
             high, right, cost_right = right, left, cost_left
             left = high - ratio * (high - low)
-            cost_left = _projected(power, readings, left)[0]
+            cost_left = _Projection(power, readings, left).cost
         else:
             low, left, cost_left = left, right, cost_right
             right = low + ratio * (high - low)
-            cost_right = _projected(power, readings, right)[0]
+            cost_right = _Projection(power, readings, right).cost
     return float((low + high) / 2.0)
 
 
-def _describe(
-    power: NDArray[np.float64], readings: NDArray[np.float64], efficiency: float, searched: tuple[float, float]
-) -> PhaseCurveFit:
-    cost, coefficients = _projected(power, readings, efficiency)
-    amplitudes = np.hypot(coefficients[1], coefficients[2])
-    freedom = max(readings.size - 3 * readings.shape[1] - 1, 1)
-    rms = float(np.sqrt(cost / freedom))
-    first = int(np.argmax(amplitudes))
-    offset = float(np.arctan2(-coefficients[2, first], coefficients[1, first]) % (2 * np.pi))
-    strength = float(np.sqrt(np.sum(amplitudes**2)))
-    contrast = strength / rms if rms > 0.0 else float("inf")
-    spread = float(np.sqrt(np.sum((power - power.mean()) ** 2)))
-    sigma = rms * np.sqrt(2.0) / (strength * spread) if strength > 0.0 else float("inf")
-    offset_sigma = float(np.hypot(
-        rms * np.sqrt(2.0 / len(power)) / max(amplitudes[first], 1e-300), sigma * power.mean()
-    ))  # fmt: skip
-    periods = efficiency * float(np.ptp(power)) / (2 * np.pi)
-    reason = _complaint(contrast, periods, efficiency, searched, float(np.ptp(power)))
-    return PhaseCurveFit(
-        efficiency, offset, float(amplitudes[first]), float(coefficients[0, first]), float(sigma), offset_sigma,
-        contrast, periods, not reason, reason,
+def _describe(best: _Projection, searched: tuple[float, float]) -> PhaseCurveFit:
+    amplitudes = np.hypot(best.coefficients[2], best.coefficients[3])
+    first, strength = int(np.argmax(amplitudes)), float(np.linalg.norm(amplitudes))
+    contrast = strength / best.rms if strength > 0.0 else 0.0
+    sigma, offset_sigma = _sigmas(best, first)
+    mean, slope, cosine, sine = (float(value) for value in best.coefficients[:, first])
+    span = float(np.ptp(best.power))
+    fit = PhaseCurveFit(
+        best.efficiency, float(np.arctan2(-sine, cosine) % _TWO_PI % _TWO_PI), float(amplitudes[first]), mean,
+        slope / best.scale, sigma, offset_sigma, contrast, best.efficiency * span / _TWO_PI, False, "",
     )  # fmt: skip
+    reason = _complaint(fit, searched, span)
+    if not reason and _is_clipped(best.readings[:, amplitudes > 0.1 * amplitudes[first]], fit.periods):
+        reason = "a reading stands still at the top or bottom of its fringe: the detector is clipped"
+    return replace(fit, good=not reason, reason=reason)
 
 
-def _complaint(contrast: float, periods: float, efficiency: float, searched: tuple[float, float], span: float) -> str:
-    if not contrast >= MIN_CONTRAST:
-        return f"contrast {contrast:.2g} is below {MIN_CONTRAST:g}: no clear fringe"
-    if periods < MIN_PERIODS:
-        needed = span * MIN_PERIODS / periods
-        return f"range too short: {periods:.2f} periods, {MIN_PERIODS:g} are needed (sweep at least {needed:.3g} W)"
+def _sigmas(best: _Projection, first: int) -> tuple[float, float]:
+    """Return the standard deviations of the efficiency and of the first fringe's offset."""
+    pulls, *_ = np.linalg.lstsq(best.design, best.derivative(), rcond=None)
+    information = float(np.sum((best.derivative() - best.design @ pulls) ** 2))
+    if information <= 0.0:
+        return float("inf"), float("inf")
+    sigma = best.rms / np.sqrt(information)
+    _, _, cosine, sine = best.coefficients[:, first]
+    gradient = np.array([0.0, 0.0, sine, -cosine]) / (cosine**2 + sine**2)
+    linear = best.rms**2 * np.linalg.pinv(best.design.T @ best.design)
+    variance = gradient @ linear @ gradient + (sigma * float(gradient @ pulls[:, first])) ** 2
+    return float(sigma), float(np.sqrt(variance))
+
+
+def _complaint(fit: PhaseCurveFit, searched: tuple[float, float], span: float) -> str:
+    if not fit.contrast >= MIN_CONTRAST:
+        return f"contrast {fit.contrast:.2g} is below {MIN_CONTRAST:g}: no clear fringe"
+    if fit.periods < MIN_PERIODS:
+        needed = span * MIN_PERIODS / fit.periods
+        return f"range too short: {fit.periods:.2f} periods, {MIN_PERIODS:g} are needed (sweep at least {needed:.3g} W)"
+    if fit.efficiency_sigma > MAX_RELATIVE_SIGMA * fit.efficiency:
+        return (
+            f"efficiency {fit.efficiency:.4g} rad/W is uncertain by {fit.efficiency_sigma / fit.efficiency:.1%} "
+            f"({MAX_RELATIVE_SIGMA:.0%} allowed); take more points or a longer sweep"
+        )
     margin = 1e-3 * (searched[1] - searched[0])
-    if efficiency > searched[1] - margin or efficiency < searched[0] + margin:
-        return f"efficiency {efficiency:.4g} rad/W lies at the edge of the searched range; widen it or add points"
+    if fit.efficiency > searched[1] - margin or fit.efficiency < searched[0] + margin:
+        return f"efficiency {fit.efficiency:.4g} rad/W lies at the edge of the searched range; widen it or add points"
     return ""
+
+
+def _is_clipped(readings: NDArray[np.float64], periods: float) -> bool:
+    """Whether any fringe (points, fringes) repeats its exact extreme over more than a fringe's turning point."""
+    allowed = max(2.0, CLIPPED_PERIODS * len(readings) / periods)
+    at_top = np.sum(readings == readings.max(axis=0), axis=0)
+    at_bottom = np.sum(readings == readings.min(axis=0), axis=0)
+    return bool(max(at_top.max(), at_bottom.max()) > allowed)

@@ -17,14 +17,14 @@ FRINGE_PERIODS = 1.25
 FRINGE_TRIES = 6
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that start-up sweeps may use."""
-CLEAR_CONTRAST = 25.0
+CLEAR_CONTRAST = 60.0
 """Contrast at which a fringe is taken at once; below it the heater is tried again from other settings, since heat
 that reaches bright neighbours can pass for a weak fringe."""
 EFFICIENCY_WINDOW = (0.6, 1.5)
 """Searched efficiencies relative to the nominal one."""
 
 
-_NO_FRINGE = PhaseCurveFit(*(float("nan"),) * 6, 0.0, 0.0, False, "never swept")
+_NO_FRINGE = PhaseCurveFit.rejected("never swept")
 
 
 def measure_dark(session: Session) -> dict[str, Array]:
