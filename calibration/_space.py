@@ -25,6 +25,8 @@ _PRIOR_SIGMA = {
 
 They only hold what the data cannot see (input phases against mesh phases, gains against transmissions).
 """
+_PRIOR_PITCHES = 1.0
+"""Distance in pitches over which the prior width of crosstalk falls by e: heat spreads, but not far."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,15 @@ class HeatPaths:
     ----------
     arm, heater
         Indices (pairs,), sorted by heater; arms are the H heated ones, then the bare ones.
+    distance
+        Distances (pairs,) in pitches.
     effect
         Phases (H, arms) that stand for a unit of phase on each arm.
     """
 
     arm: NDArray[np.intp]
     heater: NDArray[np.intp]
+    distance: Array
     effect: Array
 
     @classmethod
@@ -52,7 +57,8 @@ class HeatPaths:
         near = distance < pitches
         near[:, : len(layout.heaters)] &= ~np.eye(len(layout.heaters), dtype=bool)
         heater, arm = np.nonzero(near)
-        return cls(arm, heater, np.concatenate([np.eye(len(layout.heaters)), bare.effect], axis=1))
+        effect = np.concatenate([np.eye(len(layout.heaters)), bare.effect], axis=1)
+        return cls(arm, heater, distance[near], effect)
 
     def by_arm(self, strength: Array) -> Array:
         """Strengths (arms, H) of the pairs; zero where there is no path."""
@@ -90,8 +96,10 @@ class ParameterSpace:
         self.prior_sigma = np.concatenate(
             [np.full(part.size, _PRIOR_SIGMA[name]) for name, part in zip(BLOCKS, flat, strict=True)]
         )
+        reach = np.exp(-np.maximum(self.paths.distance - 1.0, 0.0) / _PRIOR_PITCHES)
         edges = np.cumsum([0, *(part.size for part in flat)])
         self.slices = {name: slice(int(a), int(b)) for name, a, b in zip(BLOCKS, edges[:-1], edges[1:], strict=True)}
+        self.prior_sigma[self.slices["crosstalk"]] *= reach
 
     def _flat(self, name: str) -> Array:
         if name == "crosstalk":

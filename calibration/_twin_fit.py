@@ -14,8 +14,8 @@ from calibration._space import ParameterSpace
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipModel, TwinParameters
 
-NEIGHBOUR_PITCHES = 3.3
-"""Arms closer than this to a heater get heat from it in the fitted model: the same MZI and those around it."""
+NEIGHBOUR_PITCHES = 4.2
+"""Arms closer than this to a heater get heat from it in the fitted model: the same MZI and the two rings of MZIs around it."""
 _COARSE_PITCHES = 1.2
 _COARSE_SHARE = 0.5
 _COARSE_STEPS = 3
