@@ -25,9 +25,8 @@ def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
     instruments = _table("Instruments", "name", "role", "driver", "address", "size", "used", numbers=("size", "used"))
     for row in report.instruments:
         size = "" if row.size is None else str(row.size)
-        instruments.add_row(
-            *map(escape, (row.name, row.role or "not used", row.driver, row.address or "")), size, str(row.used)
-        )
+        texts = map(escape, (row.name, row.role or "not used", row.driver, row.address or ""))
+        instruments.add_row(*texts, size, str(row.used))
     limits = ("max V", "max mA", "max mW")
     heaters = _table("Heaters", "heater", "instrument", "channel", *limits, numbers=("channel", *limits))
     for wire in report.heaters:

@@ -86,7 +86,6 @@ def demo(
         from optinc_hw._tables import demo_tables
         from optinc_hw.demo import DemoSettings, run_demo
 
-        _use_one_thread()
         settings = DemoSettings(ports=ports, seed=seed, elements=elements, train_seeds=train_seeds)
         with _progress() as progress:
             summary = run_demo(settings, out, progress)

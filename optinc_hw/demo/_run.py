@@ -15,7 +15,7 @@ from optinc_hw.demo._chip import Codes, CountProgress, choose_sample, measure_ma
 from optinc_hw.demo._folder import ReportFolder
 from optinc_hw.demo._report import CALIBRATION_DATA, Findings, write_pictures_and_data, write_summary
 from optinc_hw.demo._summary import DemoSettings, DemoSummary
-from optinc_hw.demo._training import WORKERS, Progress, compare_training, load_digits
+from optinc_hw.demo._training import WORKERS, Progress, compare_training, load_digits, one_thread
 from optinc_hw.onn import OpticalNetwork, build_exact, quantised_mean, symbol_error_rate, tile
 
 BITS = 8
@@ -51,7 +51,7 @@ def run_demo(settings: DemoSettings, out: str | Path, progress: Progress | None 
     tell = progress or _silent
     laps = _Laps()
     write_bench_folder(report.bench, settings.ports, addresses)
-    with Bench.open(report.bench, simulate=True, seed=settings.seed) as bench:
+    with one_thread(), Bench.open(report.bench, simulate=True, seed=settings.seed) as bench:
         laps.end("start")
         findings = _use(bench, report, settings, tell, laps)
     tell("report", 0, 1)

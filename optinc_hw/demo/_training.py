@@ -1,6 +1,7 @@
 """Real training, twice: gradients averaged by an executor, and averaged in floating point."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,13 +148,25 @@ def compare_training(
     reference: list[TrainingRun] = []
     tell = progress or _silent
     tell("training", 0, 2 * len(seeds))
-    for seed in seeds:
-        sampled = None if optical else SAMPLED_STEP
-        optical.append(_train(digits, Aggregator(executor).mean_lists, seed, epochs, sampled))
-        tell("training", 2 * len(optical) - 1, 2 * len(seeds))
-        reference.append(_train(digits, float_mean, seed, epochs, None))
-        tell("training", 2 * len(optical), 2 * len(seeds))
+    with one_thread():
+        for seed in seeds:
+            sampled = None if optical else SAMPLED_STEP
+            optical.append(_train(digits, Aggregator(executor).mean_lists, seed, epochs, sampled))
+            tell("training", 2 * len(optical) - 1, 2 * len(seeds))
+            reference.append(_train(digits, float_mean, seed, epochs, None))
+            tell("training", 2 * len(optical), 2 * len(seeds))
     return TrainingComparison(tuple(optical), tuple(reference))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread: on small tensors and busy cores two are far slower."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def steps_per_epoch(digits: Digits) -> int:
