@@ -15,7 +15,7 @@ from optinc_hw.photonics import ChipElements, ChipModel, TwinParameters
 _CHUNK = 250
 _SPARSE = 4
 _CG_STEPS = 400
-_CG_TOLERANCE = 1e-4
+_CG_TOLERANCE = 1e-3
 
 
 class LinearisedReadings:
@@ -149,7 +149,7 @@ class LinearisedReadings:
 def conjugate_gradients(
     multiply: Callable[[Array], Array], precondition: Callable[[Array], Array], right: Array
 ) -> Array:
-    """Solve a positive definite system until the preconditioned residual has fallen to 1e-4 of its start."""
+    """Solve a positive definite system until the preconditioned residual has fallen to 1e-3 of its start."""
     solution = np.zeros_like(right)
     residual = right.copy()
     direction = z = precondition(residual)

@@ -15,12 +15,12 @@ from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipModel, TwinParameters
 
 NEIGHBOUR_PITCHES = 4.2
-"""Arms closer than this to a heater get heat from it in the fitted model: the same MZI and the two rings of MZIs around it."""
+"""Arms closer than this to a heater get its heat in the fitted model: its own MZI and the two rings around it."""
 _COARSE_PITCHES = 1.2
 _COARSE_SHARE = 0.5
 _COARSE_STEPS = 3
 _MAX_STEPS = 40
-_STOP = 5e-3
+_STOP = 1e-2
 _HOPELESS_DAMPING = 1e4
 _MODEL_SHARE = 0.5
 """Share of the present rms residual added to the noise, so that a poor start is not over-trusted."""
