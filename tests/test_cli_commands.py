@@ -1,6 +1,9 @@
 """The optinc command: what goes to stdout and stderr, and how it exits."""
 
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -196,6 +199,19 @@ def test_doctor_lists_packages_ports_and_backends():
     assert versions["torch"]
     assert "py" in {backend["name"] for backend in content["visa_backends"] if backend["usable"]}
     assert "optinc-hw[demo]" in run("doctor").stdout
+
+
+def test_doctor_and_constraints_know_every_dependency():
+    root = Path(optinc_hw.__file__).parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    names = {re.match(r"[\w.-]+", line)[0] for line in project["dependencies"]}
+    content = json.loads(run("doctor", "--json").stdout)
+    assert {package["name"] for package in content["packages"] if package["needed_for"] is None} == names
+    pinned = {line.split("==")[0] for line in (root / "constraints.txt").read_text().splitlines() if "==" in line}
+    extras = {
+        re.match(r"[\w.-]+", line)[0] for key in ("demo", "test") for line in project["optional-dependencies"][key]
+    }
+    assert names | extras <= pinned
 
 
 def test_doctor_fails_when_a_package_is_missing(monkeypatch):
