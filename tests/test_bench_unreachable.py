@@ -24,4 +24,6 @@ def test_an_unreachable_instrument(tmp_path):
         write_bench_folder(folder, PORTS, {**addresses, "heaters_0": f"socket://127.0.0.1:{ports['heaters_0']}"})
         with pytest.raises(LinkError) as caught:
             Bench.open(folder)
-    assert any(f"{name} at " in str(caught.value) for name in ports)
+    name = next(name for name in ports if f"{name!r}" in str(caught.value))
+    assert str(ports[name]) in str(caught.value)
+    assert "check" in str(caught.value)
