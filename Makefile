@@ -1,4 +1,5 @@
 # make demo   install everything into .venv and run the main job end to end on a simulated bench
+#             (make demo ARGS='--ports 4 --seed 1')
 # make test   install everything into .venv and run the tests
 # make lint   style and import rules      make types   mypy --strict
 # make clean  remove .venv, caches and the demo's report
@@ -28,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/optinc demo
+	$(BIN)/optinc demo $(ARGS)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2

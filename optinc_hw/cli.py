@@ -220,7 +220,7 @@ def _reported(context: typer.Context, *, check_packages: bool = True) -> Iterato
             raise
         _complain(str(error), *_notes(error))
         raise typer.Exit(EXIT_FAILURE) from error
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, typer.Abort) as error:  # Abort: Ctrl-C at a question
         if context.obj:
             raise
         # A bench that could not be made safe has said so in a note on the exception.

@@ -105,15 +105,16 @@ def test_real_hardware_is_not_opened_when_nobody_can_be_asked(folder, command, m
     assert "--yes" in result.stderr
 
 
-def test_a_no_to_the_question_changes_nothing(folder, monkeypatch):
+@pytest.mark.parametrize(("answer", "code", "message"), [("n\n", 1, "nothing was changed"), ("", 130, "interrupted")])
+def test_without_a_yes_to_the_question_nothing_begins(folder, monkeypatch, answer, code, message):
     simulated = Bench.open
     monkeypatch.setattr(Bench, "open", lambda place, **_: simulated(place, simulate=True))
     monkeypatch.setattr("optinc_hw.cli._require_answer", lambda *_: None)
     monkeypatch.setattr("calibration.calibrate", lambda *_, **__: pytest.fail("the calibration began"))
-    result = run("calibrate", folder, input="n\n")
-    assert result.exit_code == 1
+    result = run("calibrate", folder, input=answer)
+    assert result.exit_code == code
     assert "Continue?" in result.stderr
-    assert "nothing was changed" in result.stderr
+    assert message in result.stderr
 
 
 def test_an_unreachable_instrument_is_named(folder):
