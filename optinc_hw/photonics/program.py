@@ -12,14 +12,20 @@ from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
 from optinc_hw.photonics.twin import TwinParameters
 
-HEADROOMS = (0.93, 0.86, 0.75)
-"""Part of the chip's mean transmission that a matrix of norm 1 uses; the rest lets unequal losses be balanced.  The
-next is tried where the twin cannot reach the matrix at the first."""
+STARTS = ((0.93, 0.02), *((0.93, 1.0),) * 2, *((0.86, 1.0),) * 3, *((0.75, 1.0),) * 3)
+"""Starts of the refinement, tried until one reaches the matrix: headroom and tilt.
+
+Headroom is the part of the chip's mean transmission that a matrix of norm 1 uses; the rest lets unequal losses be
+balanced. Tilt is the rms in rad by which the start leaves the ideal mesh's phases: first just off the bar and cross
+states, where amplitudes have no first derivative, then far enough to leave the local minima that identities,
+permutations and diagonal matrices have beside them.
+"""
 GOOD_RESIDUAL = 1e-3
-"""Deviation of the twin's matrix from the target, per full scale, at which no smaller headroom is tried."""
+"""Deviation of the twin's matrix from the target, per full scale, at which no other start is tried."""
 _STEPS = 60
 _TOLERANCE = 1e-7
-_TILT = 0.02
+_STALL_STEPS, _STALL_GAIN = 5, 0.02
+"""A descent ends when this many steps lower the deviation by less than this share."""
 _HOPELESS = 1e3
 _INPUT_TOLERANCE = 1e-9
 
@@ -118,7 +124,7 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
 
     The matrix is written as the real part of a unitary and decomposed for an ideal mesh; Gauss-Newton steps on the
     twin then absorb its couplers and losses. Every row is realised at its own scale, as large as its losses allow,
-    and is brought back after detection.
+    and is brought back after detection.  Heat that input modulators send to the mesh is left out: they stand apart.
 
     An input modulator of finite extinction cannot send fields near zero (a few per cent of full scale); there the
     real part is kept and the rest goes into the imaginary part. Place the levels of a code around zero, not on it.
@@ -183,13 +189,16 @@ def _ideal_phases(parameters: TwinParameters, padded: NDArray[np.float64]) -> ND
 def _best_refinement(
     parameters: TwinParameters, target: NDArray[np.float64], inputs: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Phases, row scales and residual of the first good, or else the best, headroom."""
+    """Phases, row scales and residual of the first good, or else the best, start."""
     padded = np.zeros((parameters.ports, parameters.ports))
     padded[: len(target), inputs] = target
     best = (np.zeros(0), np.zeros(0), np.inf)
-    for headroom in HEADROOMS:
+    rng = np.random.default_rng(0)  # the same matrix on the same twin gets the same powers
+    free = _free_heaters(parameters)
+    for headroom, tilt in STARTS:
         scale = headroom * _transmission(parameters, len(target))
         start = _ideal_phases(parameters, headroom * padded)
+        start[free] += tilt * rng.standard_normal(len(free))
         phases, deviation = _refine(parameters, scale[:, None] * target, inputs, start)
         residual = float(np.abs(deviation / scale[:, None]).max())
         if residual < best[2]:
@@ -197,6 +206,12 @@ def _best_refinement(
         if residual < GOOD_RESIDUAL:
             break
     return best
+
+
+def _free_heaters(parameters: TwinParameters) -> NDArray[np.intp]:
+    """Heaters whose phases the refinement moves: mesh and output phases; attenuators stay open."""
+    layout = parameters.layout
+    return np.concatenate([layout.mesh_theta, layout.mesh_phi, layout.output_phase])
 
 
 def _transmission(parameters: TwinParameters, rows: int) -> NDArray[np.float64]:
@@ -212,16 +227,13 @@ def _refine(
     parameters: TwinParameters, target: NDArray[np.float64], inputs: NDArray[np.intp], start: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Damped Gauss-Newton with least-norm steps; returns phases and the remaining deviation (rows, columns)."""
-    layout = parameters.layout
-    free = np.concatenate([layout.mesh_theta, layout.mesh_phi, layout.output_phase])
-    model = ChipModel.from_parameters(parameters)
-    # A matrix padded with zeros starts at bar and cross states, where amplitudes have no first derivative.
-    phases = start.copy()
-    phases[free] += _TILT * np.random.default_rng(0).standard_normal(len(free))
+    free, model, phases = _free_heaters(parameters), ChipModel.from_parameters(parameters), start
     seen, jacobian = _read_block(model, phases, free, len(target), inputs)
     deviation, damping = seen - target, 1e-3
+    sizes = [np.inf] * _STALL_STEPS
     for _ in range(_STEPS):
-        if np.linalg.norm(deviation) < _TOLERANCE or damping > _HOPELESS:
+        sizes.append(float(np.linalg.norm(deviation)))
+        if sizes[-1] < _TOLERANCE or damping > _HOPELESS or sizes[-1] > (1.0 - _STALL_GAIN) * sizes[-1 - _STALL_STEPS]:
             break
         gram = jacobian @ jacobian.T + damping * np.eye(len(jacobian))
         trial = phases.copy()
