@@ -1,4 +1,4 @@
-"""Sphinx configuration; build with ``sphinx-build -W docs docs/_build``."""
+"""Sphinx configuration; build with ``sphinx-build -W docs build/docs``."""
 
 import optinc_hw
 

@@ -33,7 +33,6 @@ class LabHeaters(Instrument):
         try:
             self._port = serial.serial_for_url(address, baudrate=115200, timeout=timeout, write_timeout=timeout)
         except (OSError, ValueError) as error:
-            super().close()  # frees the name
             raise LinkError(f"{name}: {address} cannot be opened ({error}); check address, cable and power") from error
 
     def _ask(self, command: str) -> str:
