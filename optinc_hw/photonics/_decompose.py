@@ -116,6 +116,7 @@ def _place(cells: list[_Cell], output: NDArray[np.float64], layout: RectangularL
         column = max(depth[mode], depth[mode + 1])
         column += (column + mode) % 2
         k = index[column, mode]
-        theta[k], phi[k] = cell_theta, cell_phi % _TWO_PI
+        theta[k], phi[k] = cell_theta, cell_phi
         depth[mode] = depth[mode + 1] = column + 1
-    return MeshPhases(layout, theta, phi % _TWO_PI, output % _TWO_PI)
+    # Twice: a tiny negative phase modulo 2 pi is rounded to 2 pi itself.
+    return MeshPhases(layout, theta, phi % _TWO_PI % _TWO_PI, output % _TWO_PI % _TWO_PI)

@@ -57,14 +57,37 @@ def square_matrix(matrix: ArrayLike) -> NDArray[np.complex128]:
     Raises
     ------
     MatrixError
-        If it is not two-dimensional, not square, empty, or holds NaN or Inf.
+        If it is not two-dimensional, not square, empty, not of numbers, or holds NaN or Inf.
     """
-    array = np.asarray(matrix, dtype=np.complex128)
+    try:
+        array = np.asarray(matrix, dtype=np.complex128)
+    except (TypeError, ValueError) as error:
+        raise MatrixError(f"expected a matrix of numbers: {error}") from error
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
         raise MatrixError(f"expected a square matrix (n, n) with n >= 1, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise MatrixError("the matrix holds NaN or Inf; every entry must be finite")
     return array
+
+
+def real_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
+    """Return ``matrix`` as float64 after checking that it is a real, finite, two-dimensional matrix.
+
+    Raises
+    ------
+    MatrixError
+        If it is not two-dimensional, empty, complex, not of numbers, or holds NaN or Inf.
+    """
+    try:
+        array = np.asarray(matrix)
+        numbers = np.asarray(array.real, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise MatrixError(f"expected a matrix of numbers: {error}") from error
+    if array.ndim != 2 or array.size == 0 or np.iscomplexobj(array):
+        raise MatrixError(f"expected a real matrix (m, n) with m, n >= 1, got shape {array.shape}, dtype {array.dtype}")
+    if not np.isfinite(numbers).all():
+        raise MatrixError("the matrix holds NaN or Inf; every entry must be finite")
+    return numbers
 
 
 def require_unitary(matrix: ArrayLike, tolerance: float = UNITARITY_TOLERANCE) -> NDArray[np.complex128]:
@@ -107,6 +130,11 @@ def fidelity(
     -------
     float
         Fidelity between 0 and 1 (with ``"none"``, 0 for a negative real part).
+
+    Raises
+    ------
+    MatrixError
+        If a matrix is not square, finite and different from zero, the shapes differ, or the gauge is unknown.
     """
     first, second = square_matrix(a), square_matrix(b)
     if first.shape != second.shape:
@@ -119,12 +147,19 @@ def fidelity(
         return float(max(overlap.sum().real, 0.0) / norm) ** 2
     if gauge == "global":
         return float(abs(overlap.sum()) / norm) ** 2
-    return float(_port_overlap(overlap, iterations) / norm) ** 2
+    if gauge == "ports":
+        return float(_port_overlap(overlap, iterations) / norm) ** 2
+    raise MatrixError(f"unknown gauge {gauge!r}; choose 'none', 'global' or 'ports'")
 
 
 def _port_overlap(overlap: NDArray[np.complex128], iterations: int) -> float:
-    columns = np.ones(overlap.shape[1], dtype=np.complex128)
-    best = 0.0
+    # For matrices that are equal up to port phases, the first singular vectors hold exactly those phases.
+    singular = np.linalg.svd(overlap)[2][0]
+    return max(_climb(overlap, start, iterations) for start in (np.ones_like(singular), singular.conj()))
+
+
+def _climb(overlap: NDArray[np.complex128], start: NDArray[np.complex128], iterations: int) -> float:
+    best, columns = 0.0, np.exp(1j * np.angle(start))
     for _ in range(iterations):
         rows = np.exp(-1j * np.angle(overlap @ columns))
         columns = np.exp(-1j * np.angle(rows @ overlap))

@@ -34,7 +34,7 @@ class ChipElements:
         cls, parameters: TwinParameters, dtype: torch.dtype = torch.float64, device: torch.device | None = None
     ) -> "ChipElements":
         """Copy the static elements of a twin into tensors."""
-        return cls(*(torch.as_tensor(getattr(parameters, f.name), dtype=dtype, device=device) for f in fields(cls)))
+        return cls(*(torch.tensor(getattr(parameters, f.name), dtype=dtype, device=device) for f in fields(cls)))
 
 
 class ChipModel:
@@ -131,8 +131,9 @@ class ChipModel:
     def readings(self, parameters: TwinParameters, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Detector readings ``(batch, 2n)`` in W at heater powers ``(batch, H)`` in W, without gradients."""
         with torch.no_grad():
-            phases = torch.as_tensor(parameters.phases(power_w), dtype=self.elements.gain.dtype)
-            return np.asarray(self.detector_powers(phases).numpy(), dtype=np.float64)
+            gain = self.elements.gain
+            phases = torch.as_tensor(parameters.phases(power_w), dtype=gain.dtype, device=gain.device)
+            return np.asarray(self.detector_powers(phases).cpu().numpy(), dtype=np.float64)
 
 
 def _complex(dtype: torch.dtype) -> torch.dtype:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optinc_hw.errors import LimitError
+from optinc_hw.errors import LimitError, MatrixError
 from optinc_hw.photonics.twin import TwinParameters
 
 _TWO_PI = 2.0 * np.pi
@@ -76,10 +76,15 @@ def solve_powers(
     ------
     LimitError
         If no multiple of 2 pi keeps a heater within 0 and its limit.
+    MatrixError
+        If a phase is not finite.
     """
     indices = np.arange(len(parameters.offset)) if chosen is None else chosen
     inverse = np.linalg.inv(parameters.crosstalk[np.ix_(indices, indices)])
-    wanted = np.mod(np.asarray(phases, float) - parameters.offset[indices] - np.asarray(background, float), _TWO_PI)
+    missing = np.asarray(phases, float) - parameters.offset[indices] - np.asarray(background, float)
+    if not np.isfinite(missing).all():
+        raise MatrixError("the wanted phases hold NaN or Inf; every phase must be finite")
+    wanted = np.mod(missing, _TWO_PI)
     own = wanted @ inverse.T
     for _ in range(_WRAP_ROUNDS):
         shift = np.where(own < 0.0, _TWO_PI, np.where(own >= 1.05 * _TWO_PI, -_TWO_PI, 0.0))

@@ -60,9 +60,17 @@ class ChipLayout:
     ``lo``                    phase of the local oscillator, common to all receivers
     ``rx_<j>_plus/_minus``    the two photodiodes of the balanced receiver j (all plus first)
     ========================  ==========================================================================
+
+    Raises
+    ------
+    MatrixError
+        If ``ports`` is not an integer of at least 2.
     """
 
     ports: int
+
+    def __post_init__(self) -> None:
+        RectangularLayout(self.ports)
 
     @cached_property
     def mesh(self) -> RectangularLayout:

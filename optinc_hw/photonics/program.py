@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import MatrixError
 from optinc_hw.photonics._decompose import decompose
+from optinc_hw.photonics._unitary import real_matrix
 from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
 from optinc_hw.photonics.twin import TwinParameters
@@ -146,16 +147,16 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     Raises
     ------
     MatrixError
-        If the matrix does not fit the chip or its norm exceeds 1.
+        If the matrix is not real and finite, does not fit the chip, or its norm exceeds 1.
     LimitError
         If a heater would exceed its limit.
     """
-    target = np.asarray(matrix, float)
+    target = real_matrix(matrix)
     n = parameters.ports
-    if target.ndim != 2 or not 1 <= target.shape[0] <= n or not 1 <= target.shape[1] <= n:
+    if max(target.shape) > n:
         raise MatrixError(f"a matrix of shape {target.shape} does not fit a chip of {n} ports; cut it into tiles")
-    norm = float(np.linalg.norm(target, 2)) if np.isfinite(target).all() else np.nan
-    if not norm <= 1.0 + 1e-9:
+    norm = float(np.linalg.norm(target, 2))
+    if norm > 1.0 + 1e-9:
         raise MatrixError(f"the matrix has spectral norm {norm:.6g}; a passive mesh realises at most 1")
     full, floor = _modulator_range(parameters)
     inputs = np.sort(np.argsort(floor / full)[: target.shape[1]])

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import MatrixError
+from optinc_hw.photonics._unitary import real_matrix
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,7 @@ def realise(matrix: ArrayLike, form: Literal["svd", "re_u"] = "svd") -> SvdReali
     MatrixError
         If the matrix is not two-dimensional, real and finite, or the form is unknown.
     """
-    array = np.asarray(matrix)
-    if array.ndim != 2 or 0 in array.shape or np.iscomplexobj(array):
-        raise MatrixError(f"expected a real matrix (m, n) with m, n >= 1, got shape {array.shape}, dtype {array.dtype}")
-    array = array.astype(np.float64)
-    if not np.isfinite(array).all():
-        raise MatrixError("the matrix holds NaN or Inf; every entry must be finite")
+    array = real_matrix(matrix)
     norm = float(np.linalg.norm(array, 2))
     scale = norm if norm > 0.0 else 1.0
     if form == "svd":
