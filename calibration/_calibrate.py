@@ -51,7 +51,7 @@ def calibrate(
     bench
         An open bench.
     settings
-        Random settings for the fit; None takes 10 a heater.
+        Random settings for the fit; None takes 10 a heater.  At least as many readings as offsets and efficiencies.
     held_out
         Random settings kept out of the fit.
     seed
@@ -69,13 +69,18 @@ def calibrate(
     Raises
     ------
     CalibrationError
-        If any stage does not support a result; the record in force stays as it is.
+        If any stage does not support a result, or the numbers of settings are too small; the record in force stays
+        as it is.
     InstrumentError
         If an instrument fails.
     """
     count = SETTINGS_PER_HEATER * len(bench.layout.heaters) if settings is None else settings
-    if count < 1 or held_out < 1:
-        raise CalibrationError(f"settings = {count} and held_out = {held_out} must both be at least 1")
+    least = -(-len(bench.layout.heaters) // bench.layout.ports)
+    if count < least or held_out < 1 or seed < 0:
+        raise CalibrationError(
+            f"settings = {count}, held_out = {held_out}, seed = {seed}: this chip needs at least {least} settings and "
+            "1 held out, and a seed of at least 0"
+        )
     created = datetime.now(UTC)
     path = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc" if data_file is None else Path(data_file)
     session = Session(bench, np.random.default_rng(seed), progress or _silent)
@@ -158,8 +163,10 @@ def verify(
     Raises
     ------
     CalibrationError
-        If the record is of another number of ports or a detector is out of range.
+        If the record is of another number of ports, a detector is out of range, or settings or seed are too small.
     """
+    if settings < 1 or seed < 0:
+        raise CalibrationError(f"settings = {settings}, seed = {seed}: at least 1 setting and a seed of at least 0")
     if record.ports != bench.layout.ports:
         raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
     twin = record.twin()
@@ -187,13 +194,14 @@ def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameter
     run.add("heater resistances", measure_resistances(session))
     lit = measure_noise(session)
     run.add("noise", lit)
+    noise = noise_model(dark["dark_readings"], lit["noise_readings"])
     run.add("phase curves", measure_fringes(session))
     run.add("attenuators", find_attenuators(session))
     run.add("input modulators", find_generator(session))
     run.add("mesh lines", find_lines(session))
     raw = find_columns(session)
     run.add("transfer matrix", raw)
-    return noise_model(dark["dark_readings"], lit["noise_readings"]), _first_twin(session, raw)
+    return noise, _first_twin(session, raw)
 
 
 def _first_twin(session: Session, raw: dict[str, Array]) -> TwinParameters:

@@ -18,6 +18,8 @@ MIN_POINTS = 8
 """Fewest valid points at different powers (a phase curve has five parameters)."""
 CLIPPED_PERIODS = 0.08
 """Part of a period that a fringe may stand still at its highest or lowest reading before it counts as clipped."""
+MIN_POWER_SPAN = 0.1
+"""Smallest span of the powers of a resistance fit, relative to the largest."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
 _GRID_PER_PERIOD = 16
 _TWO_PI = 2.0 * np.pi
@@ -30,13 +32,13 @@ class ResistanceFit:
     Parameters
     ----------
     resistance_ohm, beta_per_w
-        R0 in ohm and beta in 1/W.
+        R0 in ohm and beta in 1/W (NaN where the readings are no heater's).
     covariance
-        Covariance (2, 2) of (R0, beta).
+        Covariance (2, 2) of (R0, beta), likewise.
     residual_ohm
         Rms deviation of the measured resistances in ohm.
     good
-        Whether the law holds: finite, positive, residual below 2 % of R0.
+        Whether the law holds: R0 positive, residual below 2 % of R0, resistance within a factor of 2 over the sweep.
     reason
         Why not, or an empty string.
     """
@@ -81,19 +83,24 @@ def fit_resistance(current_a: ArrayLike, voltage_v: ArrayLike) -> ResistanceFit:
         )
     current, voltage = current[used], voltage[used]
     ratio, power = voltage / current, voltage * current
+    if np.ptp(power) < MIN_POWER_SPAN * power.max():
+        raise CalibrationError(
+            f"all points are at {power.max():.3g} W within {MIN_POWER_SPAN:.0%}; a growing resistance shows only over "
+            "different powers"
+        )
     design = np.stack([np.ones_like(power), power], axis=1) * current[:, None]
     (r0, slope), *_ = np.linalg.lstsq(design, ratio * current, rcond=None)
     residual = ratio - (r0 + slope * power)
     rms = float(np.sqrt(np.mean(residual**2)))
+    top = r0 + slope * power.max()
+    if not (r0 > 0.0 and 0.5 * r0 < top < 2.0 * r0):
+        reason = f"the resistance goes from {r0:.3g} to {top:.3g} ohm over the sweep: the heater is open or damaged"
+        return ResistanceFit(float(r0), np.nan, np.full((2, 2), np.nan), rms, False, reason)
     noise = float(np.sum((residual * current) ** 2) / max(len(power) - 2, 1))
-    cov_linear = noise * np.linalg.pinv(design.T @ design)
     jacobian = np.array([[1.0, 0.0], [-slope / r0**2, 1.0 / r0]])
-    reason = ""
-    if not r0 > 0.0:
-        reason = f"resistance {r0:.3g} ohm is not positive"
-    elif rms > 0.02 * r0:
-        reason = f"residual {rms:.3g} ohm exceeds 2 % of {r0:.4g} ohm"
-    return ResistanceFit(float(r0), float(slope / r0), jacobian @ cov_linear @ jacobian.T, rms, not reason, reason)
+    covariance = jacobian @ (noise * np.linalg.pinv(design.T @ design)) @ jacobian.T
+    reason = f"residual {rms:.3g} ohm exceeds 2 % of {r0:.4g} ohm" if rms > 0.02 * r0 else ""
+    return ResistanceFit(float(r0), float(slope / r0), covariance, rms, not reason, reason)
 
 
 @dataclass(frozen=True)

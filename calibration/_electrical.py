@@ -57,13 +57,33 @@ def measure_noise(session: Session) -> dict[str, Array]:
 
 
 def noise_model(dark_readings: Array, noise_readings: Array) -> NoiseModel:
-    """Noise of a reading from repeats without and with light, (repeats, 2n) in W; both at one setting."""
+    """Noise of a reading from repeats without and with light.
+
+    Parameters
+    ----------
+    dark_readings
+        Readings (repeats, 2n) without light in W.
+    noise_readings
+        Readings (repeats, 2n) at one setting with light in W, mean dark readings subtracted.
+
+    Raises
+    ------
+    CalibrationError
+        If there are fewer than two repeats, the light does not arrive, or it was there before it was switched on.
+    """
+    if min(len(dark_readings), len(noise_readings)) < 2:
+        raise CalibrationError("the noise of a reading shows only in repeats; take at least two with and without light")
+    dark, mean = dark_readings.mean(axis=0), noise_readings.mean(axis=0)
     floor = float(np.sqrt(np.mean(np.var(dark_readings, axis=0, ddof=1))))
-    mean = noise_readings.mean(axis=0)
     variance = np.maximum(np.var(noise_readings, axis=0, ddof=1) - floor**2, 0.0)
     bright = mean > 10.0 * floor
     if not bright.any():
         raise CalibrationError("all detectors are dark although the light is on; check laser, shutter and fibres")
+    if dark.sum() > 0.5 * (mean + dark).sum():
+        raise CalibrationError(
+            f"the detectors see {dark.sum():.3g} W with the light off and {(mean + dark).sum():.3g} W with it on; "
+            "check the laser's shutter and shield stray light"
+        )
     relative = float(np.sqrt(np.mean(variance[bright] / mean[bright] ** 2)))
     return NoiseModel(max(relative, np.finfo(float).eps), max(floor, np.finfo(float).tiny))
 

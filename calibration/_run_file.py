@@ -87,5 +87,6 @@ class RunFile:
             self._dataset.to_netcdf(temporary, engine="h5netcdf")
             temporary.replace(self.path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise CalibrationError(f"cannot write the run's data to {self.path}: {error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)

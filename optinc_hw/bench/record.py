@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import optinc_hw
 from optinc_hw.errors import CalibrationError
@@ -84,7 +84,7 @@ class Provenance(_Model):
     """Where a record comes from."""
 
     software: str
-    created_utc: datetime
+    created_utc: AwareDatetime
     seed: int
     chip: str
     laser_power_w: float = Field(gt=0)
@@ -121,9 +121,14 @@ class CalibrationRecord(_Model):
                 raise ValueError(f"{field} do not name exactly those of a chip of {self.ports} ports")
         if len(self.port) != self.ports:
             raise ValueError(f"port has {len(self.port)} entries, the chip has {self.ports} ports")
-        for entry in self.crosstalk:
-            if {entry.heated, entry.heating} - set(layout.heaters):
-                raise ValueError(f"crosstalk names an unknown heater: {entry.heated} or {entry.heating}")
+        pairs = [(entry.heated, entry.heating) for entry in self.crosstalk]
+        for heated, heating in pairs:
+            if {heated, heating} - set(layout.heaters):
+                raise ValueError(f"crosstalk names an unknown heater: {heated} or {heating}")
+            if heated == heating:
+                raise ValueError(f"crosstalk of {heated} on itself is 1 by definition and must be left out")
+        if len(set(pairs)) != len(pairs):
+            raise ValueError("crosstalk names a pair of heaters twice")
         return self
 
     @classmethod
@@ -143,7 +148,27 @@ class CalibrationRecord(_Model):
             Standard deviations (H,) of offsets in rad and efficiencies in rad/W.
         quality, provenance
             How good the fit is and where it comes from.
+
+        Raises
+        ------
+        CalibrationError
+            If a value is not possible (a negative efficiency, a crosstalk of a heater on itself other than 1).
         """
+        if not (np.diagonal(twin.crosstalk) == 1.0).all():
+            raise CalibrationError(
+                "the twin's crosstalk of a heater on itself is not 1; divide each column by it and put it into the "
+                "heater's efficiency"
+            )
+        try:
+            return cls._from_entries(twin, resistance_ohm, beta_per_w, sigmas, quality, provenance)
+        except ValidationError as error:
+            raise CalibrationError(f"these parameters make no record: {_first_problem(error)}") from error
+
+    @classmethod
+    def _from_entries(
+        cls, twin: TwinParameters, resistance_ohm: NDArray[np.float64], beta_per_w: NDArray[np.float64],
+        sigmas: tuple[NDArray[np.float64], NDArray[np.float64]], quality: Quality, provenance: Provenance,
+    ) -> "CalibrationRecord":  # fmt: skip
         return cls(
             ports=twin.ports, provenance=provenance, quality=quality,
             heaters=_heater_entries(twin, resistance_ohm, beta_per_w, sigmas),
@@ -217,8 +242,9 @@ class CalibrationRecord(_Model):
                 os.fsync(stream.fileno())
             temporary.replace(target)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise CalibrationError(f"cannot write the calibration record {target}: {error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationRecord":
@@ -240,9 +266,7 @@ class CalibrationRecord(_Model):
         try:
             record = cls.model_validate(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or "record"
-            raise CalibrationError(f"{source}: {key}: {first['msg']}; calibrate again (optinc calibrate)") from error
+            raise CalibrationError(f"{source}: {_first_problem(error)}; calibrate again (optinc calibrate)") from error
         if record.content_hash != stated:
             raise CalibrationError(
                 f"{source}: the content does not match its hash, so the file was changed after the calibration; "
@@ -261,6 +285,12 @@ def make_provenance(
         laser_power_w=laser_power_w, laser_wavelength_m=laser_wavelength_m,
         data_file=data_file, data_sha256=data_sha256,
     )  # fmt: skip
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "record"
+    return f"{key}: {first['msg']}"
 
 
 def _mzi_name(mzi: tuple[int, int]) -> str:
