@@ -93,6 +93,14 @@ def test_views_are_read_and_inputs_never_changed():
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(base, copies, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_views_with_a_pending_sign_are_read_right(dtype):
+    views = [torch.complex(tensor.to(dtype), tensor.to(dtype)).conj().imag for tensor in _gradients()]
+    plain = [view.clone().resolve_neg() for view in views]
+    assert views[0].is_neg()
+    assert torch.equal(Aggregator(ExactExecutor(4, 8)).mean(views), Aggregator(ExactExecutor(4, 8)).mean(plain))
+
+
 def test_gradients_that_require_grad_are_accepted():
     tensors = [tensor.requires_grad_() for tensor in _gradients()]
     assert not Aggregator(ExactExecutor(4, 8)).mean(tensors).requires_grad
@@ -156,6 +164,7 @@ def test_non_finite_gradients_are_refused_by_name_before_anything_is_sent(value)
         (lambda tensors: [tensor.int() for tensor in tensors], "dtype torch.int32"),
         (lambda tensors: [tensor.to(torch.complex64) for tensor in tensors], "dtype torch.complex64"),
         (lambda tensors: [tensor.to_sparse() for tensor in tensors], "to_dense"),
+        (lambda tensors: [tensor.to("meta") for tensor in tensors], "on device meta and have no values"),
         (lambda tensors: [*tensors[:3], tensors[3].numpy()], "worker 3 is ndarray"),
     ],
 )

@@ -34,7 +34,8 @@ def _check_equal(tensor: torch.Tensor, first: torch.Tensor, what: str, other: st
 def _vector(tensor: torch.Tensor) -> Floats:
     """Flat float32 or float64 array of a tensor's values; shares memory where it can."""
     wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    array: Floats = tensor.detach().to("cpu", wide).reshape(-1).numpy()
+    # Views such as the imaginary part of a conjugate carry a sign that NumPy does not know; resolve_neg applies it.
+    array: Floats = tensor.detach().to("cpu", wide).resolve_neg().reshape(-1).numpy()
     return array
 
 
@@ -201,6 +202,8 @@ class Aggregator:
         for worker, tensor in enumerate(tensors):
             what = f"the gradient of worker {worker}{where}"
             _check_equal(_check_tensor(tensor, what), first, what, "worker 0's")
+        if first.is_meta:
+            raise GradientError(f"the gradients{where} are on device meta and have no values; give tensors with data")
         return first
 
     def _shared_maxima(self, vectors: Sequence[Floats], describe: Callable[[int], str]) -> Floats:
