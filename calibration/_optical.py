@@ -20,7 +20,7 @@ MIN_BRIGHTNESS = 0.3
 """Share of the light that a line's output must receive before the line is believed."""
 LINE_PASSES = 16
 SETTINGS = 3
-"""Random mesh settings from which attenuators and generator are seen."""
+"""Random settings of the whole chip from which the attenuators are seen."""
 
 
 def affine_phase(power: Array, fields: NDArray[np.complex128], efficiency: float) -> tuple[complex, complex, float]:
@@ -241,6 +241,7 @@ def find_columns(session: Session) -> dict[str, Array]:
     # An open modulator or attenuator has the phase of exp(i pi) - 1, that is pi.
     session.offset[layout.output_phase] = phases.output - 2.0 * np.pi - drive[layout.output_phase]
     session.offset[layout.lo] = 0.0
+    session.set_powers(session.power)  # the last input that was measured is still open
     return {"matrix": _split(measured), "lo_readings": session.read()}
 
 

@@ -1,0 +1,23 @@
+"""The local oscillator's readings, from which the twin's fit starts."""
+
+import numpy as np
+
+from calibration._electrical import measure_dark, measure_fringes, measure_noise, measure_resistances
+from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
+from calibration._session import Session
+from optinc_hw.bench import Bench
+
+
+def test_the_local_oscillator_is_read_with_all_inputs_dark():
+    with Bench.simulated(ports=2, seed=0) as bench:
+        session = Session(bench, np.random.default_rng(0), lambda *_: None)
+        for stage in (
+            measure_dark, measure_resistances, measure_noise, measure_fringes, find_attenuators, find_generator,
+            find_lines,
+        ):  # fmt: skip
+            stage(session)
+        found = find_columns(session)["lo_readings"]
+        for heater in session.layout.input_theta:
+            session.power[heater] = session.power_for_phase(int(heater), 0.0)
+        session.set_powers(session.power)
+        np.testing.assert_allclose(found, session.read(), rtol=0.01)
