@@ -7,10 +7,10 @@ from optinc_hw.aggregation._executors import (
     Executor,
     Progress,
     TableExecutor,
-    TileRunner,
     TwinExecutor,
 )
 from optinc_hw.aggregation._quantizer import BlockQuantizer
+from optinc_hw.onn import TileRunner
 
 __all__ = [
     "Aggregator",

@@ -12,6 +12,7 @@ from optinc_hw.onn import (
     OpticalNetwork,
     Rounding,
     TilePlan,
+    TileRunner,
     check_codes,
     check_integers,
     check_rounding,
@@ -49,20 +50,6 @@ class Executor(Protocol):
 
     def run(self, codes: ArrayLike) -> NDArray[np.int64]:
         """Answer codes (batch, servers) with codes (batch,)."""
-
-
-class TileRunner(Protocol):
-    """A chip, or its twin, that multiplies amplitudes by one programmed matrix."""
-
-    @property
-    def ports(self) -> int:
-        """Largest number of rows and of columns of a matrix."""
-
-    def program(self, matrix: NDArray[np.float64]) -> None:
-        """Set the chip to a real matrix (rows, cols) of spectral norm at most 1."""
-
-    def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Measure matrix @ a for amplitudes (batch, cols) in [-1, 1]: (batch, rows), in the same unit."""
 
 
 class ExactExecutor:

@@ -1,7 +1,6 @@
 """The bench: description files, interlock, instruments and chip as one object with a safe state.
 
-``PhotonicChip`` is a QCoDeS instrument and is resolved on first use, so that importing this package (which
-aggregation does on training nodes) loads no QCoDeS.
+``PhotonicChip`` is a QCoDeS instrument and is resolved on first use, so that importing this package loads no QCoDeS.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,9 @@ from optinc_hw.bench.interlock import Interlock  # noqa: E402
 from optinc_hw.bench.readings import DetectorReading, HeaterReading  # noqa: E402
 from optinc_hw.bench.record import CalibrationRecord  # noqa: E402
 from optinc_hw.bench.station_file import StationFile  # noqa: E402
-from optinc_hw.bench.tile_runner import BenchTileRunner, TileRunner, TwinTileRunner  # noqa: E402
+from optinc_hw.bench.tile_runner import BenchTileRunner, TwinTileRunner  # noqa: E402
 from optinc_hw.bench.write import instrument_names, write_bench_folder  # noqa: E402
+from optinc_hw.onn import TileRunner  # noqa: E402
 
 if TYPE_CHECKING:
     from optinc_hw.bench.photonic_chip import PhotonicChip

@@ -59,7 +59,7 @@ class Interlock:
         return np.where(np.isnan(power), np.inf, power)
 
     def voltage(self, powers: Vector) -> Vector:
-        """Return the voltages (H,) in V that give ``powers`` (H,) in W."""
+        """Return the voltages (..., H) in V that give ``powers`` (..., H) in W."""
         return voltage_from_power(powers, self.resistance_ohm, self.resistance_beta_per_w)
 
     def check(self, voltages: Vector) -> None:

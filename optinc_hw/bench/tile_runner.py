@@ -1,7 +1,5 @@
 """Tiles on a twin and on the bench: program a matrix once, then stream vectors of amplitudes through it."""
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -9,25 +7,7 @@ from optinc_hw.bench.bench import Bench
 from optinc_hw.bench.record import CalibrationRecord
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipModel, TwinParameters
-from optinc_hw.photonics.heaters import voltage_from_power
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
-
-
-class TileRunner(Protocol):
-    """Multiplies amplitudes by one matrix at a time."""
-
-    @property
-    def ports(self) -> int:
-        """Ports n of the chip: the largest matrix is n x n."""
-        ...
-
-    def program(self, matrix: NDArray[np.float64]) -> None:
-        """Set the chip to a real ``matrix`` (rows, cols) of spectral norm at most 1."""
-        ...
-
-    def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``amplitudes @ matrix.T`` (batch, rows) for amplitudes (batch, cols) in [-1, 1]."""
-        ...
 
 
 class TwinTileRunner:
@@ -122,12 +102,8 @@ class BenchTileRunner:
             If an instrument fails.
         """
         programmed = _require_programmed(self._programmed)
-        interlock = self._bench.interlock
-        voltages = voltage_from_power(
-            programmed.drive(amplitudes), interlock.resistance_ohm, interlock.resistance_beta_per_w
-        )
         rows = []
-        for setting in voltages:
+        for setting in self._bench.interlock.voltage(programmed.drive(amplitudes)):
             self._bench.set_voltages(setting)
             self._bench.settle()
             reading = self._bench.read_detectors()

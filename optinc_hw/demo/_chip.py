@@ -11,8 +11,8 @@ from scipy.linalg import hadamard
 
 from optinc_hw.aggregation import BenchExecutor
 from optinc_hw.bench import Bench
-from optinc_hw.bench.tile_runner import BenchTileRunner, TileRunner
-from optinc_hw.onn import OpticalNetwork, TilePlan, encode_pam4, quantised_mean, symbol_error_rate
+from optinc_hw.bench.tile_runner import BenchTileRunner
+from optinc_hw.onn import OpticalNetwork, TilePlan, TileRunner, encode_pam4, quantised_mean, symbol_error_rate
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.units import dbm_to_watt
 

@@ -5,6 +5,7 @@ from optinc_hw.onn._checks import Rounding, check_codes, check_integers, check_r
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess, quantised_mean, symbol_error_rate
 from optinc_hw.onn._exact import build_exact
 from optinc_hw.onn._network import Activation, Layer, Multiply, OpticalNetwork
+from optinc_hw.onn._runner import TileRunner
 from optinc_hw.onn._space import InputSpace
 from optinc_hw.onn._tiling import Forward, LayerPlan, Tile, TilePlan, tile
 
@@ -20,6 +21,7 @@ __all__ = [
     "Rounding",
     "Tile",
     "TilePlan",
+    "TileRunner",
     "build_exact",
     "check_codes",
     "check_integers",
