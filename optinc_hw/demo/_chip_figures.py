@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import ScalarFormatter
 
-from calibration import PhaseCurveFit, fit_phase_curve
+from calibration import fit_phase_curve
 from optinc_hw.bench.record import CalibrationRecord
 from optinc_hw.demo._chip import MatrixMeasurement
 from optinc_hw.demo._style import BLUE, GREEN, GREY, ORANGE, Array, style
@@ -59,15 +59,11 @@ def phase_curves(curves: Sequence[PhaseCurve]) -> Figure:
 def _phase_curve(axes: Axes, curve: PhaseCurve) -> None:
     fit = fit_phase_curve(curve.power_w, curve.detected_w)
     fine = np.linspace(curve.power_w.min(), curve.power_w.max(), 300)
-    axes.plot(fine * 1e3, _fringe(fit, fine) * 1e6, color=ORANGE, lw=1.5, label="fitted fringe")
+    axes.plot(fine * 1e3, fit.readings(fine) * 1e6, color=ORANGE, lw=1.5, label="fitted fringe")
     axes.plot(curve.power_w * 1e3, curve.detected_w * 1e6, "o", color=BLUE, ms=4, label="measured")
     axes.set_ylabel(f"power on {curve.detector} (µW)")
     p_pi, sigma = np.pi / fit.efficiency, np.pi / fit.efficiency**2 * fit.efficiency_sigma
     axes.set_title(f"{curve.heater}:  $P_\\pi$ = {p_pi * 1e3:.3f} ± {sigma * 1e3:.3f} mW")
-
-
-def _fringe(fit: PhaseCurveFit, power_w: Array) -> Array:
-    return np.asarray(fit.mean + fit.amplitude * np.cos(fit.efficiency * power_w + fit.offset))
 
 
 def heaters(record: CalibrationRecord, nominal_resistance_ohm: float, nominal_p_pi_w: float) -> Figure:
