@@ -163,6 +163,14 @@ def test_a_wrong_station_file_is_refused_with_place_value_and_remedy(folder, old
     assert str(folder / "station.yaml") in str(caught.value)
 
 
+def test_a_driver_module_that_fails_while_it_is_imported_is_named(folder, tmp_path, monkeypatch):
+    (tmp_path / "broken_lab_driver.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    replace(folder / "station.yaml", "bench_fakes.FakeLaser", "broken_lab_driver.Laser")
+    with pytest.raises(ConfigurationError, match=r"cannot be imported \(RuntimeError: no licence\)"):
+        check_bench(folder)
+
+
 def test_all_faults_are_reported_at_once(folder):
     replace(folder / "chip.yaml", "settle_s: 0.0005", "settle_s: -1")
     replace(folder / "chip.yaml", "ports: 8", "ports: 0")

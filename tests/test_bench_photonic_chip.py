@@ -5,12 +5,13 @@ import json
 import bench_fakes
 import numpy as np
 import pytest
-from bench_fakes import JOURNAL, calls, write_fake_folder
+from bench_fakes import JOURNAL, SETTINGS, calls, write_fake_folder
 from qcodes.dataset import LinSweep, dond, initialise_or_create_database_at, load_or_create_experiment
+from qcodes.instrument import Instrument
 from qcodes.station import Station
 
 from optinc_hw.bench import Bench, PhotonicChip
-from optinc_hw.errors import ConfigurationError, LimitError
+from optinc_hw.errors import ConfigurationError, InstrumentError, LimitError
 
 
 @pytest.fixture
@@ -93,6 +94,15 @@ def test_it_loads_from_a_station_file_and_closing_it_makes_the_chip_safe(folder,
     assert [e[0] for e in calls(what="make_safe")] == ["heaters_0"]
 
 
+def test_closing_it_frees_its_name_also_when_an_instrument_is_dead(folder):
+    chip = PhotonicChip("chip", folder=folder)
+    chip.in_0_phi.voltage(1.5)
+    SETTINGS["dead"] = ("heaters_0",)
+    with pytest.raises(InstrumentError, match="heaters_0: link is dead"):
+        chip.close()
+    assert not Instrument.exist("chip")
+
+
 def test_closing_it_leaves_a_borrowed_bench_open(chip):
     bench = chip.bench
     chip.in_0_phi.voltage(1.5)
@@ -109,8 +119,6 @@ def test_exactly_one_of_bench_and_folder(folder):
 
 
 def test_all_instruments_closed_by_qcodes_before_the_bench(folder):
-    from qcodes.instrument import Instrument
-
     with Bench.open(folder) as bench:
         bench.set_voltages(np.ones(len(bench.layout.heaters)))
         Instrument.close_all()

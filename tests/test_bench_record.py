@@ -140,3 +140,14 @@ def test_an_unwritable_folder_leaves_the_former_record_in_force(folder, monkeypa
             bench.save_record(make_record())
         assert bench.record is None
     assert (folder / "chip.yaml").read_text() == before
+
+
+def test_a_record_that_cannot_be_written_is_a_configuration_error_too(folder):
+    record = make_record()
+    (folder / f"calibration_{record.content_hash[-12:]}.json").mkdir()
+    with Bench.open(folder) as bench:
+        before = (folder / "chip.yaml").read_text()
+        with pytest.raises(ConfigurationError, match=r"chip\.yaml still names the former record"):
+            bench.save_record(record)
+        assert bench.record is None
+    assert (folder / "chip.yaml").read_text() == before

@@ -205,6 +205,46 @@ def test_sigterm_makes_safe_and_the_former_handler_returns(folder):
     assert signal.getsignal(signal.SIGTERM) == former
 
 
+def test_benches_closed_in_any_order_keep_sigterm_for_those_still_open(folder, tmp_path):
+    former = signal.getsignal(signal.SIGTERM)
+    other = write_fake_folder(tmp_path / "other")
+    for name in ("station.yaml", "chip.yaml"):
+        text = (other / name).read_text()
+        for instrument in ("heaters_0", "heaters_1", "meter_plus_0", "meter_minus_0"):
+            text = text.replace(instrument, f"other_{instrument}")
+        (other / name).write_text(
+            text.replace("  laser:\n", "  other_laser:\n").replace("instrument: laser", "instrument: other_laser")
+        )
+    first = Bench.open(folder)
+    second = Bench.open(other)
+    first.close()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    second.close()
+    seen = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: seen.append(number))
+    with Bench.open(folder) as third, Bench.open(other):
+        third.close()
+    signal.raise_signal(signal.SIGTERM)
+    assert seen == [signal.SIGTERM]
+    signal.signal(signal.SIGTERM, former)
+
+
+def test_a_signal_just_before_making_safe_leaves_the_bench_open_for_another_try(folder, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    bench = Bench.open(folder)
+    drive(bench)
+    with monkeypatch.context() as patched:
+        patched.setattr("optinc_hw.bench.bench.deferred_signals", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.close()
+    assert calls(what="make_safe") == []
+    bench.close()
+    assert len(calls(what="make_safe")) == 3
+
+
 def test_ctrl_c_while_making_safe_waits_until_all_are_safe(folder, monkeypatch):
     original = bench_fakes.FakeHeaters.make_safe
 
@@ -355,6 +395,39 @@ def test_a_failed_move_is_sent_again(bench):
     JOURNAL.clear()
     bench.set_voltages(np.full(HEATERS, 2.0))
     assert [(e[0], len(e[2])) for e in calls(what="set_voltages")] == [("heaters_1", 25)]
+
+
+def test_after_a_failed_measurement_all_channels_of_that_driver_are_sent_again(bench, monkeypatch):
+    bench.set_voltages(np.ones(HEATERS))
+
+    def tripped(self):
+        raise InstrumentError(f"{self.name}: a module reported over-current")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench_fakes.FakeHeaters, "read_currents", tripped)
+        with pytest.raises(InstrumentError, match="heaters_0: a module reported"):
+            bench.read_heaters()
+    JOURNAL.clear()
+    bench.set_voltages(np.ones(HEATERS))
+    assert [(e[0], len(e[2])) for e in calls(what="set_voltages")] == [("heaters_0", 64)]
+
+
+def test_threads_that_set_different_heaters_do_not_undo_one_another(bench):
+    heaters = range(16)
+
+    def work(heater):
+        for step in range(1, 31):
+            bench.set_voltage(heater, step / 10.0)
+
+    threads = [threading.Thread(target=work, args=(heater,)) for heater in heaters]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    np.testing.assert_array_equal(bench.voltages[:16], 3.0)
 
 
 def test_a_closed_bench_refuses_everything(folder):

@@ -10,7 +10,7 @@ from optinc_hw.bench._safe_state import Step
 from optinc_hw.bench.description import Attachment
 from optinc_hw.bench.interlock import Interlock
 from optinc_hw.bench.readings import HeaterReading
-from optinc_hw.errors import LimitError
+from optinc_hw.errors import InstrumentError, LimitError
 
 if TYPE_CHECKING:
     from drivers.protocols import HeaterBank
@@ -86,12 +86,22 @@ class HeaterDrive:
             self._known[elements] = True
 
     def read(self) -> HeaterReading:
-        """Measure voltage and current of all heaters."""
+        """Measure voltage and current of all heaters.
+
+        Raises
+        ------
+        InstrumentError
+            If a driver failed; as it may have switched outputs off, the next `move` sends all its channels again.
+        """
         voltage, current = np.empty(len(self._voltages)), np.empty(len(self._voltages))
         for name, bank in self._banks.items():
             attachment = self._attachments[name]
-            voltage[attachment.elements] = bank.read_voltages()[attachment.channels]
-            current[attachment.elements] = bank.read_currents()[attachment.channels]
+            try:
+                voltage[attachment.elements] = bank.read_voltages()[attachment.channels]
+                current[attachment.elements] = bank.read_currents()[attachment.channels]
+            except InstrumentError:
+                self._known[attachment.elements] = False
+                raise
         return HeaterReading(voltage, current)
 
     def safe_steps(self) -> list[Step]:

@@ -80,7 +80,7 @@ class RecordStore:
             record.save(path)
             if self.private_name is None:
                 _point_to(self.folder / CHIP_FILE, name)
-        except OSError as error:
+        except (OSError, CalibrationError) as error:
             raise ConfigurationError(
                 f"{path}: the calibration record cannot be written ({error}); chip.yaml still names the former record; "
                 f"make room or the folder writable"

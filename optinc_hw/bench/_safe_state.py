@@ -20,7 +20,8 @@ class TerminationHandler:
     """Turns SIGTERM into SystemExit while a bench is open, so that ``with`` blocks and ``atexit`` run.
 
     The handler does no I/O itself: the main thread may be in the middle of an exchange.  It is installed only
-    from the main thread (Python allows it nowhere else), and the former handler is put back.
+    from the main thread (Python allows it nowhere else), and the former handler is put back.  Several benches may be
+    open and closed in any order: each has a handler of its own, and one that is no longer wanted passes the signal on.
     """
 
     def __init__(self) -> None:
@@ -39,11 +40,16 @@ class TerminationHandler:
             return
         self._installed = False
         if signal.getsignal(signal.SIGTERM) == self._terminate:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._former is None else self._former)
+            self._put_former_back()
 
-    @staticmethod
-    def _terminate(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+    def _put_former_back(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._former is None else self._former)
+
+    def _terminate(self, number: int, _frame: FrameType | None) -> None:
+        if self._installed:
+            raise SystemExit(128 + number)
+        self._put_former_back()
+        signal.raise_signal(number)
 
 
 @contextmanager

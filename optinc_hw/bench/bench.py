@@ -155,11 +155,10 @@ class Bench:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         failures = self._shut_down()
-        if not failures:
-            return
-        if error is None:
+        if failures and error is not None:
+            error.add_note(str(unsafe_error(failures)))
+        elif failures:
             raise unsafe_error(failures)
-        error.add_note(str(unsafe_error(failures)))
 
     def close(self) -> None:
         """Bring what this session drove into the safe state and disconnect; a second call does nothing.
@@ -177,14 +176,15 @@ class Bench:
         with self._lock:
             if self._closed or os.getpid() != self._process:  # a forked child must not move the parent's heaters
                 return []
-            self._closed = True
             try:
                 with deferred_signals():
+                    self._closed = True  # not before: a signal in between would leave the bench closed and unsafe
                     failures = run_all(self._safe_steps(self._heaters.driven, self._light.driven))
                     failures += run_all([("closing the instruments", self._stack.close)])
             finally:
-                self._termination.restore()
-                atexit.unregister(self.close)
+                if self._closed:
+                    self._termination.restore()
+                    atexit.unregister(self.close)
             return failures
 
     def make_safe(self) -> None:
@@ -239,7 +239,7 @@ class Bench:
 
     @property
     def station(self) -> "Station":
-        """The QCoDeS station with the bench's instruments."""
+        """The QCoDeS station with the bench's instruments; heaters moved through it are unknown to the interlock."""
         return self._instruments.station
 
     @property
@@ -350,6 +350,13 @@ class Bench:
         with self._lock:
             self._require_open()
             self._heaters.move(target, self._interlock)
+
+    def set_voltage(self, heater: int, voltage: float) -> None:
+        """Set one heater (position in the layout's order) in V; raises as `set_voltages`."""
+        with self._lock:  # read and set in one piece, so that threads do not undo one another's heaters
+            target = self.voltages
+            target[heater] = voltage
+            self.set_voltages(target)
 
     def settle(self) -> None:
         """Wait the chip's settling time on the bench's clock."""

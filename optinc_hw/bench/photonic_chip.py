@@ -59,9 +59,7 @@ class HeaterChannel(InstrumentChannel):
         return float(self._bench.voltages[self._index])
 
     def _set_voltage(self, value: float) -> None:
-        voltages = self._bench.voltages
-        voltages[self._index] = value
-        self._bench.set_voltages(voltages)
+        self._bench.set_voltage(self._index, value)
 
     def _get_power(self) -> float:
         return float(self._bench.interlock.power(self._bench.voltages)[self._index])
@@ -166,7 +164,15 @@ class PhotonicChip(Instrument):
         return np.where(reading.valid, reading.power_w, np.nan)
 
     def close(self) -> None:
-        """Remove the instrument from QCoDeS; a bench that it opened itself is made safe and closed."""
-        if getattr(self, "_owns_bench", False) and hasattr(self, "bench"):
-            self.bench.close()
-        super().close()
+        """Remove the instrument from QCoDeS; a bench that it opened itself is made safe and closed.
+
+        Raises
+        ------
+        InstrumentError
+            If an instrument of such a bench could not be made safe; all others were.
+        """
+        try:
+            if getattr(self, "_owns_bench", False) and hasattr(self, "bench"):
+                self.bench.close()
+        finally:
+            super().close()

@@ -32,7 +32,7 @@ _METHODS: Mapping[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class KnownDriver:
-    """Return what is known of one of our drivers without connecting to it."""
+    """What is known of one of our drivers without connecting to it."""
 
     kind: str
     """Kind of the simulated instrument that speaks its protocol."""
@@ -125,13 +125,15 @@ def resolve_driver(dotted: str) -> type:
     Raises
     ------
     ConfigurationError
-        If the module cannot be imported or holds no such class.
+        If the module cannot be imported, for whatever reason, or holds no such class.
     """
     module_name, _, class_name = dotted.rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigurationError(f"driver {dotted!r}: module {module_name!r} cannot be imported ({error})") from error
+    except Exception as error:  # a lab's own driver may fail in any way while it is imported
+        raise ConfigurationError(
+            f"driver {dotted!r}: module {module_name!r} cannot be imported ({type(error).__name__}: {error})"
+        ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         raise ConfigurationError(f"driver {dotted!r}: module {module_name!r} has no class {class_name!r}")
