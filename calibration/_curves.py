@@ -22,6 +22,7 @@ MIN_POWER_SPAN = 0.1
 """Smallest span of the powers of a resistance fit, relative to the largest."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
 _GRID_PER_PERIOD = 16
+_GRID_ELEMENTS = 1_000_000
 _TWO_PI = 2.0 * np.pi
 
 
@@ -201,8 +202,7 @@ def fit_phase_curve(
         raise CalibrationError(f"efficiencies from {low!r} to {high!r} rad/W are no range; give 0 < smallest < largest")
     count = int(np.ceil((high - low) * span / _TWO_PI * _GRID_PER_PERIOD)) + 3
     grid = np.linspace(low, high, count)
-    costs = np.array([_Projection(power, readings, value).cost for value in grid])
-    efficiency = _polish(power, readings, grid, int(np.argmin(costs)))
+    efficiency = _polish(power, readings, grid, int(np.argmax(_explained(power, readings, grid))))
     return _describe(_Projection(power, readings, efficiency), (low, high))
 
 
@@ -218,13 +218,31 @@ def _checked_sweep(power_w: ArrayLike, detected_w: ArrayLike) -> tuple[NDArray[n
     return power[valid], readings[valid]
 
 
+def _explained(
+    power: NDArray[np.float64], readings: NDArray[np.float64], grid: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Sum of squares that fringes of each efficiency of a grid explain."""
+    centred = readings - readings.mean(axis=0)
+    parts = []
+    for some in np.array_split(grid, 1 + grid.size * power.size // _GRID_ELEMENTS):
+        basis = np.linalg.qr(_design(power, some))[0]
+        parts.append(np.sum((basis.swapaxes(1, 2) @ centred) ** 2, axis=(1, 2)))
+    return np.concatenate(parts)
+
+
+def _design(power: NDArray[np.float64], efficiency: ArrayLike) -> NDArray[np.float64]:
+    """Mean, slope (per largest power), cosine and sine at each power: ``(*efficiency.shape, points, 4)``."""
+    angle = np.asarray(efficiency)[..., None] * power
+    columns = (np.ones_like(power), power / np.abs(power).max(), np.cos(angle), np.sin(angle))
+    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+
+
 class _Projection:
     """Least-squares fringes of a fixed efficiency: coefficients (4, detectors) of mean, slope, cosine and sine."""
 
     def __init__(self, power: NDArray[np.float64], readings: NDArray[np.float64], efficiency: float) -> None:
         self.power, self.readings, self.efficiency = power, readings, efficiency
-        angle, self.scale = efficiency * power, float(np.abs(power).max())
-        self.design = np.stack([np.ones_like(power), power / self.scale, np.cos(angle), np.sin(angle)], axis=1)
+        self.scale, self.design = float(np.abs(power).max()), _design(power, efficiency)
         self.coefficients, *_ = np.linalg.lstsq(self.design, readings, rcond=None)
         self.cost = float(np.sum((readings - self.design @ self.coefficients) ** 2))
 

@@ -4,3 +4,37 @@ import os
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+import sys  # noqa: E402 - the limits must be set before anything loads numpy
+import threading  # noqa: E402
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+
+# Cores are shared with other work: how long an example takes says nothing about the code.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")
+
+_SERVER_THREADS = (" listener", " client", " pty")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_open():
+    """Close the instruments that a test left open, and fail if a simulated instrument of it is still being served."""
+    threads, instruments = set(threading.enumerate()), set(_instruments())
+    yield
+    for name in set(_instruments()) - instruments:
+        _instruments()[name].close()
+    serving = [t for t in set(threading.enumerate()) - threads if t.name.endswith(_SERVER_THREADS)]
+    for thread in serving:
+        thread.join(timeout=10.0)
+    assert not [thread.name for thread in serving if thread.is_alive()]
+
+
+def _instruments():
+    """Open QCoDeS instruments by name; tests that do not touch QCoDeS need not load it."""
+    if "qcodes.instrument" not in sys.modules:
+        return {}
+    from qcodes.instrument import Instrument
+
+    return dict(Instrument._all_instruments)

@@ -1,0 +1,106 @@
+"""The names that scripts outside the repository rely on: kept for good, and nothing slips in unseen."""
+
+import importlib
+import inspect
+
+import pytest
+
+NAMES = {
+    "optinc_hw": """
+        Bench OptincError __version__
+    """,
+    "optinc_hw.photonics": """
+        ChipElements ChipLayout ChipModel MeshImperfections MeshPhases ProgrammedMatrix RealPartRealisation
+        RectangularLayout SvdRealisation TwinParameters coupler_matrix decompose fidelity haar_unitary mesh_matrix
+        mzi_matrix nearest_unitary power_from_voltage program_matrix realise solve_powers voltage_from_power
+    """,
+    "optinc_hw.onn": """
+        Activation Form Forward InputSpace Layer LayerPlan Multiply OpticalNetwork Rounding Tile TilePlan TileRunner
+        build_exact check_codes check_integers check_rounding count_mzis decode_pam4 encode_pam4 preprocess
+        quantised_mean symbol_count symbol_error_rate tile
+    """,
+    "optinc_hw.bench": """
+        Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
+        InstrumentRow Interlock PhotonicChip StationFile TileRunner TwinTileRunner WiringRow check_bench
+        instrument_names read_description write_bench_folder
+    """,
+    "optinc_hw.aggregation": """
+        Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner
+        TwinExecutor
+    """,
+    "calibration": """
+        CalibrationRecord NoiseModel PhaseCurveFit ResistanceFit Settings TwinFit Verification calibrate
+        fit_phase_curve fit_resistance fit_twin residual_over_noise verify
+    """,
+    "drivers": """
+        HeaterBank KeysightN7745A Laser PowerMeter PowerReading QontrolQ8iv SantecTSL570
+    """,
+    "simulated_instruments": """
+        BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedKeysightN7745A
+        SimulatedQontrolQ8iv SimulatedSantecTSL570 default_bench
+    """,
+}
+
+SIGNATURES = {
+    "optinc_hw.photonics": {
+        "mzi_matrix": "theta phi eta_in eta_out",
+        "RectangularLayout": "ports",
+        "decompose": "unitary layout",
+        "mesh_matrix": "phases imperfections",
+        "realise": "matrix form",
+        "haar_unitary": "n rng",
+        "fidelity": "a b gauge",
+    },
+    "optinc_hw.onn": {
+        "encode_pam4": "codes bits",
+        "decode_pam4": "symbols",
+        "quantised_mean": "codes rounding",
+        "preprocess": "symbols inputs",
+        "build_exact": "servers bits rounding",
+        "count_mzis": "shape form",
+        "tile": "network ports",
+    },
+    "optinc_hw.bench": {"Bench.open": "folder simulate"},
+    "optinc_hw.aggregation": {"Aggregator.mean": "self tensors"},
+    "calibration": {
+        "calibrate": "bench",
+        "verify": "bench record",
+        "fit_phase_curve": "power_w detected_w",
+        "fit_resistance": "current_a voltage_v",
+    },
+    "simulated_instruments": {"HiddenChip.from_seed": "seed", "HiddenChip.from_file": "path"},
+}
+"""The leading parameters that positional callers use."""
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_public_names_are_frozen(package):
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == NAMES[package].split()
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_public_names_exist_and_are_documented(package):
+    module = importlib.import_module(package)
+    assert module.__doc__
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert inspect.getdoc(thing), name
+
+
+@pytest.mark.parametrize("package", SIGNATURES)
+def test_leading_parameters_keep_their_names(package):
+    for path, expected in SIGNATURES[package].items():
+        thing = importlib.import_module(package)
+        for part in path.split("."):
+            thing = getattr(thing, part)
+        names = list(inspect.signature(thing).parameters)
+        assert names[: len(expected.split())] == expected.split(), path
+
+
+def test_unknown_names_are_attribute_errors():
+    for package in ("optinc_hw", "optinc_hw.bench"):
+        with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Bnech'"):
+            importlib.import_module(package).Bnech  # noqa: B018
