@@ -23,6 +23,7 @@ from optinc_hw.errors import (
 )
 
 HEATERS = 89
+TERMINATION = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @pytest.fixture
@@ -196,13 +197,28 @@ def test_a_dead_link_does_not_hide_the_users_exception(folder):
     assert any("laser: link is dead" in note for note in caught.value.__notes__)
 
 
-def test_sigterm_makes_safe_and_the_former_handler_returns(folder):
-    former = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", TERMINATION)
+def test_a_termination_signal_makes_safe_and_the_former_handler_returns(folder, number):
+    former = signal.getsignal(number)
     with pytest.raises(SystemExit) as caught:
-        session(folder, lambda: signal.raise_signal(signal.SIGTERM))
-    assert caught.value.code == 128 + signal.SIGTERM
+        session(folder, lambda: signal.raise_signal(number))
+    assert caught.value.code == 128 + number
     assert len(calls(what="make_safe")) == 3
-    assert signal.getsignal(signal.SIGTERM) == former
+    assert signal.getsignal(number) == former
+
+
+@pytest.mark.parametrize("number", TERMINATION)
+def test_a_signal_that_is_ignored_stays_ignored(folder, number):
+    """As SIGHUP under nohup: a calibration goes on when its terminal is closed."""
+    former = signal.signal(number, signal.SIG_IGN)
+    try:
+        with Bench.open(folder) as bench:
+            drive(bench)
+            signal.raise_signal(number)
+            assert calls(what="make_safe") == []
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, former)
 
 
 def test_benches_closed_in_any_order_keep_sigterm_for_those_still_open(folder, tmp_path):
@@ -245,15 +261,16 @@ def test_a_signal_just_before_making_safe_leaves_the_bench_open_for_another_try(
     assert len(calls(what="make_safe")) == 3
 
 
-def test_ctrl_c_while_making_safe_waits_until_all_are_safe(folder, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, *TERMINATION])
+def test_a_signal_while_making_safe_waits_until_all_are_safe(folder, monkeypatch, number):
     original = bench_fakes.FakeHeaters.make_safe
 
     def interrupted(self):
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         original(self)
 
     monkeypatch.setattr(bench_fakes.FakeHeaters, "make_safe", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
         session(folder, lambda: None)
     assert [e[0] for e in calls(what="make_safe")] == ["heaters_0", "heaters_1", "laser"]
     assert len(calls(what="close")) == 5

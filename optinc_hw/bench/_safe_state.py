@@ -16,50 +16,60 @@ Step = tuple[str, Callable[[], object]]
 """Name of an instrument and what to do with it."""
 
 
+_TERMINATION = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that end a process unless they are caught; SIGHUP, sent when a terminal closes, exists on POSIX only."""
+
+
 class TerminationHandler:
-    """Turns SIGTERM into SystemExit while a bench is open, so that ``with`` blocks and ``atexit`` run.
+    """Turns SIGTERM and SIGHUP into SystemExit while a bench is open, so that ``with`` blocks and ``atexit`` run.
 
     The handler does no I/O itself: the main thread may be in the middle of an exchange.  It is installed only
     from the main thread (Python allows it nowhere else), and the former handler is put back.  Several benches may be
     open and closed in any order: each has a handler of its own, and one that is no longer wanted passes the signal on.
+    A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored.
     """
 
     def __init__(self) -> None:
-        self._former: Any = None  # Any: a handler may be a function, an enumeration member or a foreign C handler
+        self._former: dict[int, Any] = {}  # Any: a function, an enumeration member or None for a foreign C handler
         self._installed = False
 
     def install(self) -> None:
         """Install the handler if this is the main thread."""
-        if threading.current_thread() is threading.main_thread():
-            self._former = signal.signal(signal.SIGTERM, self._terminate)
-            self._installed = True
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._installed = True
+        for number in _TERMINATION:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._former[number] = signal.signal(number, self._terminate)
 
     def restore(self) -> None:
-        """Put the former handler back, unless somebody else has replaced ours meanwhile."""
+        """Put the former handlers back, unless somebody else has replaced ours meanwhile."""
         if not self._installed or threading.current_thread() is not threading.main_thread():
             return
         self._installed = False
-        if signal.getsignal(signal.SIGTERM) == self._terminate:
-            self._put_former_back()
+        for number in self._former:
+            if signal.getsignal(number) == self._terminate:
+                self._put_former_back(number)
 
-    def _put_former_back(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._former is None else self._former)
+    def _put_former_back(self, number: int) -> None:
+        former = self._former[number]
+        signal.signal(number, signal.SIG_DFL if former is None else former)
 
     def _terminate(self, number: int, _frame: FrameType | None) -> None:
         if self._installed:
             raise SystemExit(128 + number)
-        self._put_former_back()
+        self._put_former_back(number)
         signal.raise_signal(number)
 
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Hold back SIGINT and SIGTERM until the block ends: a second Ctrl-C must not stop the ramp to safety."""
+    """Hold back SIGINT, SIGTERM and SIGHUP until the block ends: a second Ctrl-C must not stop the ramp to safety."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     pending: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, *_TERMINATION)
     former = {number: signal.signal(number, lambda got, _frame: pending.append(got)) for number in numbers}
     try:
         yield

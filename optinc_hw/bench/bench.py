@@ -36,8 +36,8 @@ class Bench:
     """An open bench; made by `Bench.open` or `Bench.simulated`, used as a context manager.
 
     All arrays are in the order of ``layout.heaters`` (H) and ``layout.detectors`` (2n).  Opening only asks: no
-    output changes.  Leaving - normally, by exception, Ctrl-C or SIGTERM - ramps all heaters that this session
-    drove to 0 V and closes the laser's shutter, once, also when one instrument no longer answers.
+    output changes.  Leaving - normally, by exception, Ctrl-C, SIGTERM or a closed terminal - ramps all heaters that
+    this session drove to 0 V and closes the laser's shutter, once, also when one instrument no longer answers.
     """
 
     def __init__(
