@@ -16,6 +16,8 @@ from calibration._electrical import (
     measure_resistances,
     noise_model,
     random_powers,
+    use_fringes,
+    use_resistances,
 )
 from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
 from calibration._run_file import RunFile
@@ -34,6 +36,8 @@ GOOD_RESIDUAL_OVER_NOISE = 3.0
 TYPICAL_MZI_LOSS_DB = 0.15
 TYPICAL_COUPLING_LOSS_DB = 1.0
 SETTINGS_PER_HEATER = 10
+TYPICAL_FIT_STEPS = 8
+"""Steps that a fit is expected to take, for the display of progress."""
 
 
 def calibrate(
@@ -94,7 +98,11 @@ def calibrate(
     with _dark_afterwards(bench):
         noise, start = _start_up(session, run)
         train, judge = _measure(session, run, "train", count), _measure(session, run, "held_out", held_out)
-    fit = fit_twin(train, start, noise, lambda step, _: session.progress("twin fit", step, 8))
+
+    def on_step(step: int, _: float) -> None:
+        session.progress("twin fit", step, max(step, TYPICAL_FIT_STEPS))
+
+    fit = fit_twin(train, start, noise, on_step)
     residual = residual_over_noise(fit.parameters, judge, noise)
     readings = bench.readings - first_reading
     digest = run.finish(fit.parameters, {
@@ -191,11 +199,16 @@ def _silent(stage: str, done: int, total: int) -> None:
 def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameters]:
     dark = measure_dark(session)
     run.add("dark readings", dark)
-    run.add("heater resistances", measure_resistances(session))
+    # Raw data are kept before they are judged: those of a stage that fails tell why.
+    steps = measure_resistances(session)
+    run.add("heater resistances", steps)
+    use_resistances(session, steps)
     lit = measure_noise(session)
     run.add("noise", lit)
     noise = noise_model(dark["dark_readings"], lit["noise_readings"])
-    run.add("phase curves", measure_fringes(session))
+    sweeps = measure_fringes(session)
+    run.add("phase curves", sweeps)
+    use_fringes(session, sweeps)
     run.add("attenuators", find_attenuators(session))
     run.add("input modulators", find_generator(session))
     run.add("mesh lines", find_lines(session))
@@ -250,8 +263,10 @@ def _dark_afterwards(bench: Bench) -> Iterator[None]:
 
 
 def _darken(bench: Bench) -> None:
-    bench.light(on=False)
-    bench.set_voltages(np.zeros(len(bench.layout.heaters)))
+    try:
+        bench.light(on=False)
+    finally:  # a laser that does not answer must not keep the heaters on
+        bench.set_voltages(np.zeros(len(bench.layout.heaters)))
 
 
 def _record(session: Session, fit: TwinFit, quality: Quality, provenance: Provenance) -> CalibrationRecord:

@@ -89,22 +89,14 @@ def noise_model(dark_readings: Array, noise_readings: Array) -> NoiseModel:
 
 
 def measure_resistances(session: Session) -> dict[str, Array]:
-    """Step the heaters through voltages, in groups that respect the total power, and fit each R(P).
+    """Step the heaters through voltages, in groups that respect the total power.
 
-    Parameters
-    ----------
-    session
-        Receives the resistance laws; the bench's nominal resistance chooses the voltages.
+    The bench's nominal resistance chooses the voltages; leaves the heaters at zero.
 
     Returns
     -------
     dict
-        ``resistance_voltage``, ``resistance_current`` (levels, H) in V and A.
-
-    Raises
-    ------
-    CalibrationError
-        If a heater is open, shorted, or does not follow the law; all of them are named.
+        ``resistance_voltage``, ``resistance_current`` (levels, H) in V and A, for `use_resistances`.
     """
     bench, heaters = session.bench, len(session.layout.heaters)
     nominal_ohm = bench.description.chip.nominal.resistance_ohm
@@ -125,11 +117,18 @@ def measure_resistances(session: Session) -> dict[str, Array]:
             current[level, members] = reading.current_a[members]
             session.progress("heater resistances", group * RESISTANCE_LEVELS + level + 1, groups * RESISTANCE_LEVELS)
     bench.set_voltages(np.zeros(heaters))
-    _apply_resistances(session, voltage, current)
     return {"resistance_voltage": voltage, "resistance_current": current}
 
 
-def _apply_resistances(session: Session, voltage: Array, current: Array) -> None:
+def use_resistances(session: Session, raw: dict[str, Array]) -> None:
+    """Fit R(P) of every heater to what `measure_resistances` found, and give the laws to the session.
+
+    Raises
+    ------
+    CalibrationError
+        If a heater is open, shorted, or does not follow the law; all of them are named.
+    """
+    voltage, current = raw["resistance_voltage"], raw["resistance_current"]
     complaints = []
     for heater, name in enumerate(session.layout.heaters):
         try:
@@ -146,17 +145,13 @@ def _apply_resistances(session: Session, voltage: Array, current: Array) -> None
 
 
 def measure_fringes(session: Session) -> dict[str, Array]:
-    """Sweep every heater alone from a random setting and fit its efficiency; retry from others where it is dark.
+    """Sweep every heater alone from a random setting, and again from others where its fringe is not clear.
 
     Returns
     -------
     dict
-        ``fringe_power`` (H, points) in W and ``fringe_readings`` (H, points, 2n) in W of the accepted sweeps.
-
-    Raises
-    ------
-    CalibrationError
-        If a heater shows no clear fringe from any of the settings; all of them are named with the reason.
+        ``fringe_power`` (H, points) in W and ``fringe_readings`` (H, points, 2n) in W of each heater's clearest sweep,
+        for `use_fringes`.
     """
     heaters, detectors = len(session.layout.heaters), len(session.layout.detectors)
     power = np.zeros((heaters, FRINGE_POINTS))
@@ -175,13 +170,25 @@ def measure_fringes(session: Session) -> dict[str, Array]:
             if (fit.good, fit.contrast) > (best[heater].good, best[heater].contrast):
                 best[heater], power[heater], readings[heater] = fit, steps, swept
             session.progress("phase curves", sum(f.contrast >= CLEAR_CONTRAST for f in best), heaters)
-    missing = [f"{session.layout.heaters[h]} ({fit.reason})" for h, fit in enumerate(best) if not fit.good]
+    return {"fringe_power": power, "fringe_readings": readings}
+
+
+def use_fringes(session: Session, raw: dict[str, Array]) -> None:
+    """Fit the efficiency of every heater to what `measure_fringes` found, and give them to the session.
+
+    Raises
+    ------
+    CalibrationError
+        If a heater shows no clear fringe; all of them are named with the reason.
+    """
+    sweeps = zip(raw["fringe_power"], raw["fringe_readings"], session.efficiency.tolist(), strict=True)
+    fits = [_fringe(power, readings, nominal) for power, readings, nominal in sweeps]
+    missing = [f"{session.layout.heaters[h]} ({fit.reason})" for h, fit in enumerate(fits) if not fit.good]
     if missing:
         raise CalibrationError(
             f"no clear fringe for {'; '.join(missing)}. Check wiring, laser power and the light's path to these heaters"
         )
-    session.efficiency = np.array([fit.efficiency for fit in best])
-    return {"fringe_power": power, "fringe_readings": readings}
+    session.efficiency = np.array([fit.efficiency for fit in fits])
 
 
 def _fringe(power: Array, readings: Array, nominal: float) -> PhaseCurveFit:

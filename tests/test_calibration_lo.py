@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from calibration._electrical import measure_dark, measure_fringes, measure_noise, measure_resistances
+from calibration._electrical import (
+    measure_dark,
+    measure_fringes,
+    measure_noise,
+    measure_resistances,
+    use_fringes,
+    use_resistances,
+)
 from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
 from calibration._session import Session
 from optinc_hw.bench import Bench
@@ -11,10 +18,11 @@ from optinc_hw.bench import Bench
 def test_the_local_oscillator_is_read_with_all_inputs_dark():
     with Bench.simulated(ports=2, seed=0) as bench:
         session = Session(bench, np.random.default_rng(0), lambda *_: None)
-        for stage in (
-            measure_dark, measure_resistances, measure_noise, measure_fringes, find_attenuators, find_generator,
-            find_lines,
-        ):  # fmt: skip
+        measure_dark(session)
+        use_resistances(session, measure_resistances(session))
+        measure_noise(session)
+        use_fringes(session, measure_fringes(session))
+        for stage in (find_attenuators, find_generator, find_lines):
             stage(session)
         found = find_columns(session)["lo_readings"]
         for heater in session.layout.input_theta:
