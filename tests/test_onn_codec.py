@@ -21,7 +21,8 @@ def test_public_names_are_frozen():
     assert sorted(onn.__all__) == [
         "Activation", "Form", "Forward", "InputSpace", "Layer", "LayerPlan", "Multiply", "OpticalNetwork", "Rounding",
         "Tile", "TilePlan", "TileRunner", "build_exact", "check_codes", "check_integers", "check_rounding",
-        "count_mzis", "decode_pam4", "encode_pam4", "preprocess", "quantised_mean", "symbol_count", "symbol_error_rate", "tile",
+        "count_mzis", "decode_pam4", "encode_pam4", "preprocess", "quantised_mean", "symbol_count",
+        "symbol_error_rate", "tile",
     ]  # fmt: skip
     assert all(hasattr(onn, name) for name in onn.__all__)
 
