@@ -1,13 +1,13 @@
 """One netCDF file a run: raw data of every stage as soon as it is there, the result at the end."""
 
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from calibration._session import Array
+from optinc_hw._files import replacing
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout, TwinParameters
 from optinc_hw.photonics.twin import parameter_shapes
@@ -82,11 +82,8 @@ class RunFile:
 
     def _write(self, stage: str) -> None:
         self._dataset.attrs["stage"] = stage
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
-            self._dataset.to_netcdf(temporary, engine="h5netcdf")
-            temporary.replace(self.path)
+            with replacing(self.path) as part:
+                self._dataset.to_netcdf(part, engine="h5netcdf")
         except OSError as error:
             raise CalibrationError(f"cannot write the run's data to {self.path}: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import os
-import tempfile
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Self
 
 import numpy as np
 
+from optinc_hw._files import write_text
 from optinc_hw.clock import Clock, SimulatedClock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
@@ -153,7 +153,7 @@ class HiddenChip:
             "parameters": self.parameters.to_lists(),
         }
         try:
-            _write_atomically(path, json.dumps(content))
+            write_text(path, json.dumps(content))
         except OSError as error:
             raise ConfigurationError(f"cannot write hidden chip {path}: {error.strerror}") from error
 
@@ -319,17 +319,3 @@ class _Readout:
             self._rows = iter(self._rng.standard_normal((_NOISE_BLOCK, len(self.index))))
             row = next(self._rows)
         return row
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` and rename it, so that readers see the old file or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

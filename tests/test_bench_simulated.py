@@ -17,8 +17,8 @@ from qcodes.station import Station
 from serial.urlhandler.protocol_socket import Serial as SocketSerial
 
 import optinc_hw
+from optinc_hw._files import write_text
 from optinc_hw.bench import Bench, PhotonicChip, check_bench, instrument_names, write_bench_folder
-from optinc_hw.bench.write import write_atomically
 from optinc_hw.clock import SimulatedClock, WallClock
 from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError, LimitError, LinkError
 from simulated_instruments import HiddenChip, SimulatedBench, default_bench
@@ -191,7 +191,7 @@ def served(folder):
         text = (folder / "station.yaml").read_text()
         for name, address in simulated.addresses.items():
             text = text.replace(f"placeholder:{name}", address)
-        write_atomically(folder / "station.yaml", text)
+        write_text(folder / "station.yaml", text)
         yield folder
 
 

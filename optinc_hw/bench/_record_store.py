@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 
+from optinc_hw._files import write_text
 from optinc_hw.bench.chip_file import CHIP_FILE, ChipFile
-from optinc_hw.bench.write import write_atomically
 from optinc_hw.errors import CalibrationError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _point_to(chip_file: Path, name: str) -> None:
     edited, count = _POINTER.subn(lambda found: _line(name, found[1], found[2]), text)
     if count != 1 or plain.load(edited) != wanted:
         edited = _round_trip(text, name)  # an unusual way of writing the key: let ruamel find it
-    write_atomically(chip_file, edited)
+    write_text(chip_file, edited)
 
 
 def _line(name: str, former: str, comment: str | None) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import optinc_hw
+from optinc_hw._files import write_text
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout, TwinParameters
 
@@ -234,17 +234,10 @@ class CalibrationRecord(_Model):
         """
         target = Path(path)
         content = {"content_hash": self.content_hash, **self.model_dump(mode="json")}
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
-            with temporary.open("w", encoding="utf-8") as stream:
-                stream.write(json.dumps(content, indent=1) + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(target)
+            write_text(target, json.dumps(content, indent=1) + "\n")
         except OSError as error:
             raise CalibrationError(f"cannot write the calibration record {target}: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationRecord":

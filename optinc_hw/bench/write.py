@@ -1,10 +1,9 @@
 """Writes a bench folder for the default wiring, to be edited by its owner."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from optinc_hw._files import write_text
 from optinc_hw.bench.chip_file import CHIP_FILE, MAX_PORTS
 from optinc_hw.bench.station_file import STATION_FILE
 from optinc_hw.errors import ConfigurationError
@@ -117,26 +116,10 @@ def write_bench_folder(folder: str | Path, ports: int, addresses: Mapping[str, s
             raise ConfigurationError(f"{place / name} exists already and is not overwritten; choose another folder")
     try:
         place.mkdir(parents=True, exist_ok=True)
-        write_atomically(place / STATION_FILE, _station_text(ports, addresses))
-        write_atomically(place / CHIP_FILE, _chip_text(ports))
+        write_text(place / STATION_FILE, _station_text(ports, addresses))
+        write_text(place / CHIP_FILE, _chip_text(ports))
     except OSError as error:
         raise ConfigurationError(f"{place}: cannot be written ({error}); choose a folder you may write to") from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` at once: a reader or a crash sees the old or the new file, never a part."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; a bench file is as readable as the one it replaces, or by default 0644.
-        part.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _modules(ports: int) -> dict[str, int]:

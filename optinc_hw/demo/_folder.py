@@ -1,13 +1,12 @@
 """The report folder: made or reused, never mixed with somebody else's files."""
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from optinc_hw._files import replacing
 from optinc_hw.errors import ConfigurationError
 
 MARKER = ".optinc-demo"
@@ -79,17 +78,11 @@ class ReportFolder:
             If the file cannot be written; an older file of that name is then still whole.
         """
         target = self.path / name
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.stem}.", suffix=target.suffix, dir=self.path)
-        os.close(handle)
-        part = Path(temporary)
         try:
-            yield part
-            part.chmod(0o644)  # mkstemp makes files private
-            part.replace(target)
+            with replacing(target) as part:
+                yield part
         except OSError as error:
             raise ConfigurationError(f"{target}: cannot be written ({error}); make room or choose --out") from error
-        finally:
-            part.unlink(missing_ok=True)
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file in UTF-8; raises as `writing`."""
