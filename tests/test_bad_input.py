@@ -51,8 +51,6 @@ def fingerprint(folder: Path) -> dict[str, str]:
 )
 def test_wrong_keys_and_values_in_either_file(folder, file, old, new, names):
     text = (folder / file).read_text(encoding="utf-8")
-    if old not in text:  # the station file may state drivers by module
-        old, new = "SantecTSL570", "SantecTSL571"
     assert old in text
     (folder / file).write_text(text.replace(old, new, 1), encoding="utf-8")
     before = fingerprint(folder)
@@ -156,14 +154,8 @@ def test_gradients_that_cannot_be_averaged(tensors, error):
     copies = [t.clone() for t in tensors]
     with pytest.raises(error):
         aggregator.mean(tensors)
-    assert all(
-        torch.equal(
-            a,
-            b,
-        )
-        or a.isnan().any()
-        for a, b in zip(tensors, copies, strict=True)
-    )
+    for tensor, copy in zip(tensors, copies, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), copy.numpy())
 
 
 @pytest.mark.parametrize("codes", [np.zeros((2, 3), int), np.full((2, 4), 256), np.full((2, 4), -1), np.zeros((2, 4))])
