@@ -4,7 +4,7 @@ import hashlib
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,8 +221,7 @@ class CalibrationRecord(_Model):
     @property
     def content_hash(self) -> str:
         """SHA-256 of the canonical content, as hexadecimal text."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return _digest(self.model_dump(mode="json"))
 
     def save(self, path: str | Path) -> None:
         """Write the record as JSON, to a temporary name first, then renamed.
@@ -260,7 +259,7 @@ class CalibrationRecord(_Model):
             record = cls.model_validate(content)
         except ValidationError as error:
             raise CalibrationError(f"{source}: {_first_problem(error)}; calibrate again (optinc calibrate)") from error
-        if record.content_hash != stated:
+        if _digest(content) != stated:  # of the text itself, so that nothing passes by being read the same
             raise CalibrationError(
                 f"{source}: the content does not match its hash, so the file was changed after the calibration; "
                 "restore it or calibrate again"
@@ -278,6 +277,11 @@ def make_provenance(
         laser_power_w=laser_power_w, laser_wavelength_m=laser_wavelength_m,
         data_file=data_file, data_sha256=data_sha256,
     )  # fmt: skip
+
+
+def _digest(content: dict[str, Any]) -> str:  # Any: whatever JSON can hold
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _first_problem(error: ValidationError) -> str:
