@@ -21,6 +21,26 @@ def interlock(count=3, *, total=1.0, resistance=1000.0, beta=0.0):
     )
 
 
+def test_limits_in_force_cannot_be_written_to():
+    limit = np.array([5.0])
+    other = np.ones(1)
+    one = Interlock(
+        names=["h0"],
+        max_voltage=limit,
+        max_current=other,
+        max_power=other,
+        max_total_power=1.0,
+        resistance_ohm=1e3 * other,
+        resistance_beta_per_w=0.0 * other,
+    )
+    limit[0] = 50.0
+    for array in (one.max_voltage, one.max_current, one.max_power, one.resistance_ohm, one.resistance_beta_per_w):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 50.0
+    with pytest.raises(LimitError, match="exceeds max_voltage_v = 5 V"):
+        one.check(np.array([6.0]))
+
+
 @given(
     power=st.floats(0.0, 0.2),
     resistance=st.floats(10.0, 1e5),

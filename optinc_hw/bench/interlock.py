@@ -19,6 +19,8 @@ _ROUNDING = 1e-9
 class Interlock:
     """Limits of all heaters and of the chip, and the resistance model that turns voltages into currents.
 
+    The arrays are copied and read-only: limits in force cannot be changed by writing into them.
+
     Parameters
     ----------
     names
@@ -41,7 +43,9 @@ class Interlock:
 
     def __post_init__(self) -> None:
         for name in ("max_voltage", "max_current", "max_power", "resistance_ohm", "resistance_beta_per_w"):
-            array = getattr(self, name)
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
             if array.shape != (len(self.names),):
                 raise ConfigurationError(
                     f"interlock: {name} has shape {array.shape}, but the chip has {len(self.names)} heaters; "

@@ -21,7 +21,11 @@ class _Model(BaseModel):
 
 
 class HeaterEntry(_Model):
-    """One heater: its resistance law ``R0 (1 + beta P)`` and its phase curve."""
+    """One heater: its resistance law ``R0 (1 + beta P)`` and its phase curve.
+
+    The offset is the phase at zero power; its standard deviation is that of the phase at the mean power of the fit's
+    settings, which the data determine better.
+    """
 
     resistance_ohm: float = Field(gt=0)
     resistance_beta_per_w: float
@@ -145,7 +149,7 @@ class CalibrationRecord(_Model):
         resistance_ohm, beta_per_w
             Resistance law of each heater (H,).
         sigmas
-            Standard deviations (H,) of offsets in rad and efficiencies in rad/W.
+            Standard deviations (H,) of phases at mid power in rad and of efficiencies in rad/W.
         quality, provenance
             How good the fit is and where it comes from.
 
