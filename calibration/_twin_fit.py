@@ -170,12 +170,12 @@ def _descend(
     """Levenberg-Marquardt from the space's start until the residual stops falling."""
     precision = 1.0 / space.prior_sigma**2
     sigma_noise = noise.sigma(data.readings_w)
-    vector, damping, chi, step = space.centre.copy(), 1e-3, np.inf, 0
-    for step in range(max_steps):
+    vector, damping, chi, accepted = space.centre.copy(), 1e-3, np.inf, 0
+    while accepted < max_steps:
         parameters = space.parameters(vector)
         residual = _residual(parameters, data)
         previous, chi = chi, float(np.sqrt(np.mean((residual / sigma_noise) ** 2)))
-        on_step(first_step + step, chi)
+        on_step(first_step + accepted, chi)
         if previous - chi < _STOP * chi:
             break
         sigma = np.hypot(sigma_noise, _MODEL_SHARE * np.sqrt(np.mean(residual**2)))
@@ -192,8 +192,8 @@ def _descend(
             damping *= 10.0
         else:
             break
-        vector, damping = trial, max(damping * 0.1, 1e-7)
-    return _Descent(space.parameters(vector), first_step + step)
+        vector, damping, accepted = trial, max(damping * 0.1, 1e-7), accepted + 1
+    return _Descent(space.parameters(vector), first_step + accepted)
 
 
 def _sigmas(
