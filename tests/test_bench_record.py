@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bench_fakes import write_fake_folder
 
-from optinc_hw.bench import Bench
+from optinc_hw.bench import Bench, BenchTileRunner
 from optinc_hw.bench.record import CalibrationRecord, Provenance, Quality
 from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError
 from optinc_hw.photonics import TwinParameters
@@ -117,6 +117,24 @@ def test_a_record_of_another_chip_is_refused(folder):
     (folder / "chip.yaml").write_text(before.replace("calibration: null", "calibration: other.json"))
     with pytest.raises(CalibrationError, match=r"other\.json: the calibration record is of a chip with 3 ports"):
         Bench.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("power_dbm: 10.0", "power_dbm: 7.0", r"laser power of 0\.01 W, chip\.yaml now asks for 0\.0050"),
+        ("wavelength_nm: 1550.0", "wavelength_nm: 1549.9", r"laser wavelength of 1\.55e-06 m"),
+    ],
+)
+def test_a_record_made_with_other_light_drives_nothing(folder, old, new, message):
+    with Bench.open(folder) as bench:
+        bench.save_record(make_record())
+        BenchTileRunner(bench)
+    path = folder / "chip.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with Bench.open(folder) as bench, pytest.raises(CalibrationError, match=message):
+        BenchTileRunner(bench)
 
 
 def test_a_damaged_record_is_refused_before_anything_is_connected(folder):

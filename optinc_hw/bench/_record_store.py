@@ -11,10 +11,13 @@ from ruamel.yaml import YAML
 from optinc_hw._files import write_text
 from optinc_hw.bench.chip_file import CHIP_FILE, ChipFile
 from optinc_hw.errors import CalibrationError, ConfigurationError
+from optinc_hw.units import dbm_to_watt, nm_to_m
 
 if TYPE_CHECKING:
     from optinc_hw.bench.record import CalibrationRecord
 
+_SAME_LIGHT = 1e-6
+"""Relative difference of laser power or wavelength that is only rounding."""
 _POINTER = re.compile(r"^(calibration[ \t]*:[^\n#]*)(#[^\n]*)?$", flags=re.MULTILINE)
 
 
@@ -62,6 +65,31 @@ class RecordStore:
                 f"{origin}the calibration record is of a chip with {record.ports} ports, but chip.yaml in "
                 f"{self.folder} describes {self.chip.ports} ports; calibrate this chip"
             )
+
+    def require(self, record: "CalibrationRecord | None") -> "CalibrationRecord":
+        """Return ``record`` if this chip, lit as chip.yaml asks for, can be driven with it.
+
+        Raises
+        ------
+        CalibrationError
+            If there is none, or it was made with another laser power or wavelength.
+        """
+        if record is None:
+            raise CalibrationError(
+                f"the bench in {self.folder} has no calibration in force; run `optinc calibrate` or "
+                f"calibration.calibrate(bench) and save its record with bench.save_record"
+            )
+        laser, made = self.chip.laser, record.provenance
+        for quantity, wanted, found, unit in (
+            ("power", dbm_to_watt(laser.power_dbm), made.laser_power_w, "W"),
+            ("wavelength", nm_to_m(laser.wavelength_nm), made.laser_wavelength_m, "m"),
+        ):
+            if abs(found - wanted) > _SAME_LIGHT * wanted:
+                raise CalibrationError(
+                    f"the calibration in force in {self.folder} was made with a laser {quantity} of {found:g} {unit}, "
+                    f"chip.yaml now asks for {wanted:g} {unit}; calibrate again (optinc calibrate) or undo that change"
+                )
+        return record
 
     def save(self, record: "CalibrationRecord") -> Path:
         """Write ``record`` beside chip.yaml and make it the record in force; each file changes at once or not at all.

@@ -23,7 +23,7 @@ from optinc_hw.bench.interlock import Interlock
 from optinc_hw.bench.readings import DetectorReading, HeaterReading
 from optinc_hw.bench.write import instrument_names, write_bench_folder
 from optinc_hw.clock import Clock, WallClock
-from optinc_hw.errors import CalibrationError, InstrumentError
+from optinc_hw.errors import InstrumentError
 from optinc_hw.photonics.layout import ChipLayout
 
 if TYPE_CHECKING:
@@ -293,14 +293,9 @@ class Bench:
         Raises
         ------
         CalibrationError
-            If there is none.
+            If there is none, or it was made with another laser power or wavelength than chip.yaml asks for.
         """
-        if self._record is None:
-            raise CalibrationError(
-                f"the bench in {self.folder} has no calibration in force; run `optinc calibrate` or "
-                f"calibration.calibrate(bench) and save its record with bench.save_record"
-            )
-        return self._record
+        return self._store.require(self._record)
 
     def save_record(self, record: "CalibrationRecord") -> Path:
         """Write ``record`` beside chip.yaml, let chip.yaml name it, and put it in force.
