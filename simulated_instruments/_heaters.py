@@ -9,7 +9,7 @@ from simulated_instruments._parameters import FloatArray, HiddenParameters
 _SETTLED_TIME_CONSTANTS = 40.0  # exp(-40) is far below the resolution of float64
 
 
-class HeaterBank:
+class ChipHeaters:
     """Voltages on all heaters of a chip, and the heat that they give off as time goes by.
 
     Parameters

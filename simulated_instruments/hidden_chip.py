@@ -18,7 +18,7 @@ from optinc_hw.clock import Clock, SimulatedClock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
 from simulated_instruments._effects import HiddenEffects
-from simulated_instruments._heaters import HeaterBank
+from simulated_instruments._heaters import ChipHeaters
 from simulated_instruments._optics import ChipOptics
 from simulated_instruments._parameters import FloatArray, HiddenParameters, draw_parameters
 
@@ -64,7 +64,7 @@ class HiddenChip:
         self._noise_entropy = noise_entropy
         self._clock: Clock = SimulatedClock() if clock is None else clock
         self._lock = threading.RLock()
-        self._heaters = HeaterBank(parameters, effects.thermal_time_constant_s, self._clock.now())
+        self._heaters = ChipHeaters(parameters, effects.thermal_time_constant_s, self._clock.now())
         self._optics = ChipOptics(layout, effects, parameters)
         self._laser_power_w = 0.0
         self._wavelength_m = effects.design_wavelength_m
