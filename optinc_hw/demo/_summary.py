@@ -13,10 +13,9 @@ MAX_ACCURACY_LOSS = 0.01
 MIN_ACCURACY = 0.9
 
 TWIN_LIMITS = (
-    "What limits the twin: the simulated chip and bench have effects that the fitted model lacks - offsets of the measured "
-    "heater currents, unequal losses in the two arms of an MZI, thermal crosstalk beyond the fitted neighbourhood - so "
-    "its residual stays above the noise (1 would be perfect)."
-)."
+    "What limits the twin: the simulated chip and bench have effects that the fitted model lacks - offsets of the "
+    "measured heater currents, unequal losses in the two arms of an MZI, thermal crosstalk beyond the fitted "
+    "neighbourhood - so its residual stays above the noise (1 would be perfect)."
 )
 
 
