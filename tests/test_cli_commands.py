@@ -34,6 +34,16 @@ def test_version_and_help():
         assert command in shown.stdout
 
 
+def test_every_command_that_a_message_or_page_advises_exists():
+    root = Path(optinc_hw.__file__).parent.parent
+    packages = ("optinc_hw", "calibration", "drivers", "simulated_instruments")
+    pages = [root / "README.md", *(page for top in packages for page in (root / top).rglob("*.py"))]
+    pages += (root / "docs").rglob("*.md")
+    advised = {name for page in pages for name in re.findall(r"`optinc ([a-z]+)", page.read_text(encoding="utf-8"))}
+    assert advised <= {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert {"calibrate", "check"} <= advised
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["demo", "--ports", "1"], ["calibrate"], ["check", "--simulate", "x"], ["fly"], ["demo", "--seed", "-1"]],

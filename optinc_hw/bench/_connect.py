@@ -163,8 +163,8 @@ def outputs_at_start(description: BenchDescription, heaters: "Mapping[str, Heate
     if found:
         shown = ", ".join(f"{key} {voltage:.3g} V" for key, voltage in list(found.items())[:8])
         log.warning(
-            "%d heater outputs are not zero at the start (%s%s); nothing was changed; Bench.make_safe() or "
-            "`optinc safe` ramps them to 0 V",
+            "%d heater outputs are not zero at the start (%s%s); nothing was changed; Bench.make_safe() ramps them "
+            "to 0 V",
             len(found),
             shown,
             ", ..." if len(found) > 8 else "",
