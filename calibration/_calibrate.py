@@ -36,6 +36,8 @@ GOOD_RESIDUAL_OVER_NOISE = 3.0
 TYPICAL_MZI_LOSS_DB = 0.15
 TYPICAL_COUPLING_LOSS_DB = 1.0
 SETTINGS_PER_HEATER = 10
+_CALIBRATION_STREAM, _VERIFICATION_STREAM = 0, 1
+"""First words of the two seeds: a verification never repeats settings of the calibration."""
 TYPICAL_FIT_STEPS = 8
 """Steps that a fit is expected to take, for the display of progress."""
 
@@ -87,7 +89,7 @@ def calibrate(
         )
     created = datetime.now(UTC)
     path = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc" if data_file is None else Path(data_file)
-    session = Session(bench, np.random.default_rng(seed), progress or _silent)
+    session = Session(bench, np.random.default_rng((_CALIBRATION_STREAM, seed)), progress or _silent)
     chip = bench.description.chip
     first_reading = bench.readings
     run = RunFile(path, bench.layout, {
@@ -164,7 +166,7 @@ def verify(
     settings
         Number of random settings.
     seed
-        Seed of the settings; take another than the calibration's.
+        Seed of the settings; none of them are those of a calibration.
     progress
         Called with (stage, done, total).
 
@@ -178,7 +180,7 @@ def verify(
     if record.ports != bench.layout.ports:
         raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
     twin = record.twin()
-    session = Session(bench, np.random.default_rng(seed), progress or _silent)
+    session = Session(bench, np.random.default_rng((_VERIFICATION_STREAM, seed)), progress or _silent)
     session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w
     session.efficiency = twin.efficiency.copy()
     with _dark_afterwards(bench):

@@ -143,6 +143,7 @@ STATION_FAULTS = [
     ("address: 'fake:laser'", "address: 'FAKE:heaters_0'", "'FAKE:heaters_0' is also the address of 'heaters_0'"),
     ("bench_fakes.FakeLaser", "bench_fakes.FakeLazer", "module 'bench_fakes' has no class 'FakeLazer'"),
     ("bench_fakes.FakeLaser", "no_such_module.Laser", "module 'no_such_module' cannot be imported"),
+    ("bench_fakes.FakeLaser", "pathlib.Path", "'pathlib.Path' is no QCoDeS instrument"),
     ("bench_fakes.FakeLaser", "bench_fakes.FakeMeter", "cannot serve as laser: it has no set_wavelength, set_power"),
     ("bench_fakes.FakeLaser", "FakeLaser", "instruments.laser.type: 'FakeLaser' is not"),
     ("  laser:\n", "  laser:\n    driver: x\n", "instruments.laser.driver: unknown key"),

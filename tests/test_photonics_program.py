@@ -1,5 +1,7 @@
 """Heaters, crosstalk and the programming of real matrices onto imperfect twins."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -133,6 +135,17 @@ def test_sparse_matrices_are_not_left_in_a_local_minimum(ports, name):
     assert programmed.residual < 0.01
     amplitudes = inputs_off_zero(20, ports, rng)
     np.testing.assert_allclose(run(twin, programmed, amplitudes), amplitudes @ matrix.T, atol=0.015)
+
+
+@pytest.mark.parametrize("name", ["reversal", "shift"])
+def test_a_matrix_beyond_the_couplers_reach_is_refused(name):
+    """Couplers at pi/4 + 0.4 leave cos(0.8) = 0.70 of the amplitude for the cross state that permutations need."""
+    nominal = TwinParameters.nominal(4, input_amplitude=0.03, lo_amplitude=0.02)
+    twin = replace(nominal, mesh_eta=nominal.mesh_eta + 0.4)
+    target = {"reversal": np.eye(4)[::-1], "shift": np.roll(np.eye(4), 1, axis=0)}[name]
+    with pytest.raises(MatrixError, match=r"only to 0\.\d+ of full scale.*smaller tiles"):
+        program_matrix(twin, target)
+    assert program_matrix(twin, 0.3 * target).residual < 1e-3
 
 
 def test_programming_is_reproducible_and_leaves_the_matrix_alone():

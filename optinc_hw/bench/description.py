@@ -19,6 +19,7 @@ from optinc_hw.bench.station_file import (
     check_addresses,
     driver_size,
     known_driver,
+    is_qcodes_instrument,
     missing_methods,
     read_station_file,
     resolve_driver,
@@ -232,6 +233,14 @@ def _check_driver(name: str, entry: InstrumentEntry, role: Role, path: Path, pro
     except ConfigurationError as error:
         problems.add(
             path, f"{key}.type", str(error), "give the dotted path of a driver class, e.g. drivers.QontrolQ8iv"
+        )
+        return None
+    if not is_qcodes_instrument(driver):
+        problems.add(
+            path,
+            f"{key}.type",
+            f"{entry.type!r} is no QCoDeS instrument, so that a session could not be sure to leave it safe",
+            "derive the driver from qcodes.instrument.Instrument",
         )
         return None
     lacking = missing_methods(driver, role)

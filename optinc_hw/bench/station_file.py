@@ -156,6 +156,13 @@ def driver_size(entry: InstrumentEntry, known: KnownDriver) -> int | None:
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
 
 
+def is_qcodes_instrument(driver: type) -> bool:
+    """Tell whether ``driver`` is a QCoDeS instrument, whose life sessions can follow by its name."""
+    from qcodes.instrument import Instrument
+
+    return issubclass(driver, Instrument)
+
+
 def missing_methods(driver: type, role: Role) -> tuple[str, ...]:
     """Return the methods of the ``role`` (see ``drivers.protocols``) that ``driver`` lacks."""
     return tuple(name for name in _METHODS[role] if not callable(getattr(driver, name, None)))

@@ -52,14 +52,14 @@ class ChipLayout:
 
     The order of ``heaters`` and ``detectors`` is the order of every heater and detector axis in the project.
 
-    ========================  ==========================================================================
-    ``in_<i>_theta/_phi``     input modulator i (an MZI: amplitude by theta, phase by phi)
+    ==========================  ========================================================================
+    ``in_<i>_theta/_phi``       input modulator i (an MZI: amplitude by theta, phase by phi)
     ``mzi_<c>_<m>_theta/_phi``  mesh MZI in column c with upper mode m
-    ``out_<j>``               output phase of mesh port j
-    ``att_<j>``               attenuator MZI of port j (theta only)
-    ``lo``                    phase of the local oscillator, common to all receivers
-    ``rx_<j>_plus/_minus``    the two photodiodes of the balanced receiver j (all plus first)
-    ========================  ==========================================================================
+    ``out_<j>``                 output phase of mesh port j
+    ``att_<j>``                 attenuator MZI of port j (theta only)
+    ``lo``                      phase of the local oscillator, common to all receivers
+    ``rx_<j>_plus/_minus``      the two photodiodes of the balanced receiver j (all plus first)
+    ==========================  ========================================================================
 
     Raises
     ------

@@ -23,6 +23,8 @@ permutations and diagonal matrices have beside them.
 """
 GOOD_RESIDUAL = 1e-3
 """Deviation of the twin's matrix from the target, per full scale, at which no other start is tried."""
+MAX_RESIDUAL = 0.05
+"""Deviation above which a program is refused: the chip's couplers or losses do not allow the matrix."""
 _STEPS = 60
 _TOLERANCE = 1e-7
 _STALL_STEPS, _STALL_GAIN = 5, 0.02
@@ -147,7 +149,8 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     Raises
     ------
     MatrixError
-        If the matrix is not real and finite, does not fit the chip, or its norm exceeds 1.
+        If the matrix is not real and finite, does not fit the chip, its norm exceeds 1, or the chip's couplers and
+        losses keep the twin more than `MAX_RESIDUAL` away from it.
     LimitError
         If a heater would exceed its limit.
     """
@@ -162,6 +165,11 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     inputs = np.sort(np.argsort(floor / full)[: target.shape[1]])
     reference = float(full[inputs].min())
     phases, row_scale, residual = _best_refinement(parameters, target, inputs)
+    if residual > MAX_RESIDUAL:
+        raise MatrixError(
+            f"the chip reaches this matrix only to {residual:.2g} of full scale ({MAX_RESIDUAL:g} allowed): its "
+            "couplers or losses do not allow it; scale the matrix down or cut it into smaller tiles"
+        )
     layout = parameters.layout
     static = np.arange(2 * n, len(layout.heaters))
     limits = np.broadcast_to(np.asarray(max_power_w, float), parameters.offset.shape)
