@@ -307,8 +307,7 @@ def run_script(folder, body):
     """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script) + textwrap.dedent(body)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,  # errors go to the test's own stderr, which pytest shows when it fails
         text=True,
     )
 
