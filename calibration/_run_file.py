@@ -8,6 +8,7 @@ import xarray as xr
 
 from calibration._session import Array
 from optinc_hw._files import replacing
+from optinc_hw._netcdf import netcdf_bytes
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout, TwinParameters
 from optinc_hw.photonics.twin import parameter_shapes
@@ -84,6 +85,6 @@ class RunFile:
         self._dataset.attrs["stage"] = stage
         try:
             with replacing(self.path) as part:
-                self._dataset.to_netcdf(part, engine="h5netcdf")
+                part.write_bytes(netcdf_bytes(self._dataset))
         except OSError as error:
             raise CalibrationError(f"cannot write the run's data to {self.path}: {error}") from error

@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +202,27 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
     run = RunFile(tmp_path / "missing" / "run.nc", ChipLayout(2), ATTRIBUTES)
     with pytest.raises(CalibrationError, match=r"cannot write the run's data to .*missing"):
         run.add("dark", {"dark_readings": np.ones((3, 4))})
+
+
+def test_a_full_disk_is_one_error_and_no_crash_at_the_end_of_the_process(tmp_path):
+    """HDF5 ends a process by a segmentation fault once a write of it has failed."""
+    script = f"""
+        import resource
+        from pathlib import Path
+        import numpy as np
+        from calibration._run_file import RunFile
+        from optinc_hw.errors import CalibrationError
+        from optinc_hw.photonics import ChipLayout
+        run = RunFile(Path({str(tmp_path / "run.nc")!r}), ChipLayout(2), {ATTRIBUTES!r})
+        run.add("dark", {{"dark_readings": np.ones((3, 4))}})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        try:
+            run.add("train", {{"train_readings": np.ones((10_000, 4))}})
+        except CalibrationError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"cannot write the run's data to {tmp_path / 'run.nc'}")
+    assert "train_readings" not in xr.load_dataset(tmp_path / "run.nc", engine="h5netcdf")
+    assert list(tmp_path.iterdir()) == [tmp_path / "run.nc"]

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from optinc_hw._netcdf import netcdf_bytes
 from optinc_hw.demo._chip import Codes, MatrixMeasurement, SampleRun
 from optinc_hw.demo._training import TrainingComparison
 
@@ -58,7 +59,7 @@ def write_data(
         averaging=["optical", "float"],
         run=("run", [run.seed for run in training.optical], {"long_name": "seed of the training run"}),
     )
-    named.to_netcdf(path, engine="h5netcdf")
+    path.write_bytes(netcdf_bytes(named))
 
 
 def _labelled(dims: tuple[str, ...], values: NDArray[Any], unit: str, meaning: str) -> xr.Variable:
