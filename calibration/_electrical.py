@@ -75,7 +75,6 @@ def noise_model(dark_readings: Array, noise_readings: Array) -> NoiseModel:
         raise CalibrationError("the noise of a reading shows only in repeats; take at least two with and without light")
     dark, mean = dark_readings.mean(axis=0), noise_readings.mean(axis=0)
     floor = float(np.sqrt(np.mean(np.var(dark_readings, axis=0, ddof=1))))
-    variance = np.maximum(np.var(noise_readings, axis=0, ddof=1) - floor**2, 0.0)
     bright = mean > 10.0 * floor
     if not bright.any():
         raise CalibrationError("all detectors are dark although the light is on; check laser, shutter and fibres")
@@ -84,8 +83,16 @@ def noise_model(dark_readings: Array, noise_readings: Array) -> NoiseModel:
             f"the detectors see {dark.sum():.3g} W with the light off and {(mean + dark).sum():.3g} W with it on; "
             "check the laser's shutter and shield stray light"
         )
-    relative = float(np.sqrt(np.mean(variance[bright] / mean[bright] ** 2)))
+    relative = _relative_noise(np.var(noise_readings, axis=0, ddof=1)[bright], mean[bright], floor)
     return NoiseModel(max(relative, np.finfo(float).eps), max(floor, np.finfo(float).tiny))
+
+
+def _relative_noise(variance: Array, mean: Array, floor: float) -> float:
+    """Relative noise common to all detectors; a dim one, whose noise is mostly the floor's, says little about it."""
+    share = (floor / mean) ** 2
+    squares = variance / mean**2 - share
+    weight = 1.0 / (max(float(np.median(squares)), np.finfo(float).eps) + share) ** 2
+    return float(np.sqrt(max(float(np.average(squares, weights=weight)), 0.0)))
 
 
 def measure_resistances(session: Session) -> dict[str, Array]:
