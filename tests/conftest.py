@@ -38,3 +38,11 @@ def _instruments():
     from qcodes.instrument import Instrument
 
     return dict(Instrument._all_instruments)
+
+
+@pytest.fixture(scope="session")
+def calibrated(tmp_path_factory):
+    """The record, run file and progress of one calibration of a simulated bench of 4 ports."""
+    from calibrated_benches import calibrate_once
+
+    return calibrate_once(tmp_path_factory.mktemp("calibrated"))
