@@ -140,6 +140,7 @@ STATION_FAULTS = [
     ("address: 'fake:laser'", "adress: 'fake:laser'", "instruments.laser.adress: unknown key"),
     ("address: 'fake:laser'", "address: 7", "instruments.laser.address: 7 is not allowed"),
     ("    address: 'fake:laser'\n", "", "instruments.laser.address: this key is missing"),
+    ("address: 'fake:laser'", "address: ' '", "instruments.laser.address: this key is missing or empty"),
     ("address: 'fake:laser'", "address: 'FAKE:heaters_0'", "'FAKE:heaters_0' is also the address of 'heaters_0'"),
     ("bench_fakes.FakeLaser", "bench_fakes.FakeLazer", "module 'bench_fakes' has no class 'FakeLazer'"),
     ("bench_fakes.FakeLaser", "no_such_module.Laser", "module 'no_such_module' cannot be imported"),

@@ -137,8 +137,9 @@ def test_a_record_made_with_other_light_drives_nothing(folder, old, new, message
         BenchTileRunner(bench)
 
 
-def test_a_damaged_record_is_refused_before_anything_is_connected(folder):
-    (folder / "bad.json").write_text("{}")
+@pytest.mark.parametrize("content", [b"{}", b"", b"null", b'{"content_hash": ', b"\xff\x00", b"[" * 100_000])
+def test_a_damaged_record_is_refused_before_anything_is_connected(folder, content):
+    (folder / "bad.json").write_bytes(content)
     path = folder / "chip.yaml"
     path.write_text(path.read_text().replace("calibration: null", "calibration: bad.json"))
     with pytest.raises(CalibrationError, match=r"bad\.json"):

@@ -18,8 +18,8 @@ from optinc_hw.bench.station_file import (
     StationFile,
     check_addresses,
     driver_size,
-    known_driver,
     is_qcodes_instrument,
+    known_driver,
     missing_methods,
     read_station_file,
     resolve_driver,
@@ -226,8 +226,8 @@ def _check_instruments(chip: ChipFile, station: StationFile, folder: Path, probl
 
 def _check_driver(name: str, entry: InstrumentEntry, role: Role, path: Path, problems: Problems) -> int | None:
     key = f"instruments.{name}"
-    if entry.where is None:
-        problems.add(path, f"{key}.address", "this key is missing", "add the address of the instrument, as text")
+    if not (entry.where or "").strip():
+        problems.add(path, f"{key}.address", "this key is missing or empty", "add the instrument's address, as text")
     try:
         driver = resolve_driver(entry.type)
     except ConfigurationError as error:

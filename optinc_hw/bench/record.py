@@ -254,7 +254,7 @@ class CalibrationRecord(_Model):
         source = Path(path)
         try:
             content = json.loads(source.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # JSON nested without end recurses
             raise CalibrationError(f"cannot read the calibration record {source}: {error}") from error
         if not isinstance(content, dict) or "content_hash" not in content:
             raise CalibrationError(f"{source} is not a calibration record: it has no content_hash")
