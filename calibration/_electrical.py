@@ -20,6 +20,8 @@ POWER_SHARE = 0.8
 CLEAR_CONTRAST = 60.0
 """Contrast at which a fringe is taken at once; below it the heater is tried again from other settings, since heat
 that reaches bright neighbours can pass for a weak fringe."""
+DARK_SHARE = 1e-3
+"""Share of the brightest detector's light below which a detector is dead: the local oscillator reaches all of them."""
 EFFICIENCY_WINDOW = (0.6, 1.5)
 """Searched efficiencies relative to the nominal one."""
 
@@ -186,8 +188,14 @@ def use_fringes(session: Session, raw: dict[str, Array]) -> None:
     Raises
     ------
     CalibrationError
-        If a heater shows no clear fringe; all of them are named with the reason.
+        If a detector stays dark or a heater shows no clear fringe; all of them are named.
     """
+    brightest = raw["fringe_readings"].max(axis=(0, 1))
+    dead = [session.layout.detectors[d] for d in np.flatnonzero(brightest < DARK_SHARE * brightest.max())]
+    if dead:
+        raise CalibrationError(
+            f"no light on {', '.join(dead)} at any setting; check these photodiodes and their wiring"
+        )
     sweeps = zip(raw["fringe_power"], raw["fringe_readings"], session.efficiency.tolist(), strict=True)
     fits = [_fringe(power, readings, nominal) for power, readings, nominal in sweeps]
     missing = [f"{session.layout.heaters[h]} ({fit.reason})" for h, fit in enumerate(fits) if not fit.good]

@@ -304,9 +304,24 @@ def test_a_heater_that_does_not_heat_is_named():
     assert ";" not in str(caught.value).split("Check")[0]
 
 
-def test_a_dead_photodiode_makes_no_record():
-    with bench_of(chip_with(parameters={("gain", 1): 1e-9})) as bench, pytest.raises(CalibrationError):
-        calibrate(bench, settings=120, held_out=40)
+@pytest.mark.parametrize(("detector", "name"), [(1, "rx_1_plus"), (2, "rx_0_minus")])
+def test_a_dead_photodiode_is_named(detector, name):
+    with (
+        bench_of(chip_with(parameters={("gain", detector): 1e-9})) as bench,
+        pytest.raises(CalibrationError, match=f"no light on {name} at any setting; check these photodiodes"),
+    ):
+        calibrate(bench)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "heaters"), [("output_amplitude", "out_1 .*att_1"), ("input_amplitude", "in_1_theta .*in_1_phi")]
+)
+def test_a_port_without_light_names_its_heaters(parameter, heaters):
+    with (
+        bench_of(chip_with(parameters={(parameter, 1): 1e-4})) as bench,
+        pytest.raises(CalibrationError, match=rf"no clear fringe for {heaters}.*light's path to these heaters"),
+    ):
+        calibrate(bench)
 
 
 def test_a_chip_that_the_model_cannot_describe_is_refused():
