@@ -145,7 +145,8 @@ def test_a_matrix_beyond_the_couplers_reach_is_refused(name):
     target = {"reversal": np.eye(4)[::-1], "shift": np.roll(np.eye(4), 1, axis=0)}[name]
     with pytest.raises(MatrixError, match=r"only to 0\.\d+ of full scale.*smaller tiles"):
         program_matrix(twin, target)
-    assert program_matrix(twin, 0.1 * target).residual < 1e-3  # light has ways around the couplers for less
+    half = 0.3 * target[:2]  # fewer rows leave the light ways around the couplers
+    assert program_matrix(twin, half).residual < 1e-3
 
 
 def test_programming_is_reproducible_and_leaves_the_matrix_alone():
