@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from calibration import verify
 from optinc_hw.bench import Bench, BenchTileRunner, TileRunner, TwinTileRunner
 from optinc_hw.errors import CalibrationError, LimitError, MatrixError
 from optinc_hw.photonics import TwinParameters
@@ -42,6 +43,24 @@ def test_the_runner_can_be_programmed_again_and_again(bench):
         matrix, inputs = tile(seed=seed)
         runner.program(matrix)
         np.testing.assert_allclose(runner.forward(inputs[:5]), inputs[:5] @ matrix.T, atol=1e-2)
+
+
+def test_a_chip_left_dark_by_something_else_is_lit_again(calibrated, bench):
+    runner = BenchTileRunner(bench)
+    matrix, inputs = tile()
+    runner.program(matrix)
+    verify(bench, calibrated.record, settings=2)
+    np.testing.assert_allclose(runner.forward(inputs[:5]), inputs[:5] @ matrix.T, atol=1e-2)
+
+
+def test_a_refused_matrix_leaves_no_other_one_programmed(calibrated, bench):
+    matrix, inputs = tile()
+    for runner in (TwinTileRunner(calibrated.record), BenchTileRunner(bench)):
+        runner.program(matrix)
+        with pytest.raises(MatrixError):
+            runner.program(2.0 * matrix)
+        with pytest.raises(CalibrationError, match="no matrix is programmed"):
+            runner.forward(inputs)
 
 
 def test_without_calibration_the_products_are_lost(bench):

@@ -40,6 +40,7 @@ class TwinTileRunner:
 
     def program(self, matrix: NDArray[np.float64]) -> None:
         """Set the twin to a matrix; see `optinc_hw.photonics.program.program_matrix` for errors."""
+        self._programmed = None  # a matrix that is refused must not leave the former one to multiply by
         self._programmed = program_matrix(self._twin, matrix, self._max_power_w)
 
     def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -58,10 +59,11 @@ class BenchTileRunner:
     Parameters
     ----------
     bench
-        An open bench; its light is switched on by `program`.
+        An open bench; `forward` switches its light on and leaves it on.
     twin
         Parameters to program with; None takes the calibration in force.  Another twin (such as the nominal one) shows
-        what the chip does without calibration.
+        what the chip does without calibration.  Powers become voltages by the resistances in force on the bench, so
+        save a new record (``bench.save_record``) before its twin is of use.
     """
 
     def __init__(self, bench: Bench, twin: TwinParameters | None = None) -> None:
@@ -79,7 +81,7 @@ class BenchTileRunner:
         return self._bench.layout.ports
 
     def program(self, matrix: NDArray[np.float64]) -> None:
-        """Solve for the matrix and switch the light on; heaters move with the first vector.
+        """Solve for the matrix; light and heaters follow with the first vectors.
 
         Raises
         ------
@@ -88,22 +90,28 @@ class BenchTileRunner:
         LimitError
             If a heater would exceed its limit; nothing was moved.
         """
+        self._programmed = None  # a matrix that is refused must not leave the former one to multiply by
         self._programmed = program_matrix(self._twin, matrix, self._bench.max_power)
-        self._bench.light(on=True)
 
     def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Send vectors (batch, cols) through the chip one by one; returns products (batch, rows).
 
         Raises
         ------
+        MatrixError
+            If the amplitudes do not fit; nothing was moved.
+        LimitError
+            If a heater would exceed its limit; nothing was moved.
         CalibrationError
             If a detector reading is out of range; it is never used as a value.
         InstrumentError
             If an instrument fails.
         """
         programmed = _require_programmed(self._programmed)
+        voltages = self._bench.interlock.voltage(programmed.drive(amplitudes))
+        self._bench.light(on=True)  # something else may have left the chip dark since
         rows = []
-        for setting in self._bench.interlock.voltage(programmed.drive(amplitudes)):
+        for setting in voltages:
             self._bench.set_voltages(setting)
             self._bench.settle()
             reading = self._bench.read_detectors()
