@@ -1,5 +1,6 @@
 """The whole calibration of a chip, and the check of an old one."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,10 +30,12 @@ from optinc_hw.errors import CalibrationError, InstrumentError
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.units import db_to_amplitude, dbm_to_watt, nm_to_m
 
+_log = logging.getLogger(__name__)
+
 MAX_RESIDUAL_OVER_NOISE = 15.0
 """A twin that predicts held-out settings worse than this many times the noise is refused."""
 GOOD_RESIDUAL_OVER_NOISE = 3.0
-"""`verify` calls a record good up to this."""
+"""`verify` calls a record good up to this, and `calibrate` warns beyond it."""
 TYPICAL_MZI_LOSS_DB = 0.15
 TYPICAL_COUPLING_LOSS_DB = 1.0
 SETTINGS_PER_HEATER = 10
@@ -114,7 +117,15 @@ def calibrate(
     if not residual <= MAX_RESIDUAL_OVER_NOISE:
         raise CalibrationError(
             f"the twin predicts held-out settings only to {residual:.3g} times the noise "
-            f"({MAX_RESIDUAL_OVER_NOISE:g} allowed); the old record stays. The data are in {path}"
+            f"({MAX_RESIDUAL_OVER_NOISE:g} allowed); the old record stays. Are two detectors or heaters swapped in "
+            f"chip.yaml? The data are in {path}"
+        )
+    if residual > GOOD_RESIDUAL_OVER_NOISE:
+        _log.warning(
+            "the twin predicts held-out settings only to %.3g times the noise (good: up to %g); the chip has effects "
+            "that the model lacks, or more settings are needed",
+            residual,
+            GOOD_RESIDUAL_OVER_NOISE,
         )
     quality = Quality(
         residual_over_noise=residual, held_out_settings=held_out, readings=readings,
