@@ -21,7 +21,7 @@ def test_the_twin_predicts_within_three_times_the_noise_floor(seed, record_prope
         record = calibrate(bench)
         powers, readings = take_settings(bench, record, count=60, repeats=4, seed=1000 + seed)
     ratio, floor = error_over_noise_floor(record, powers, readings)
-    record_property("error_over_noise_floor", ratio)
+    record_property("error_over_noise_floor", float(ratio))
     assert ratio < 3.0
     assert floor == pytest.approx(1.0, abs=0.05)
     assert record.quality.residual_over_noise == pytest.approx(ratio, rel=0.15)
