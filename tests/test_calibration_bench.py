@@ -37,11 +37,11 @@ def assert_dark_and_cold(bench):
 
 
 def test_the_record_predicts_new_settings(calibrated, bench):
-    powers, readings = take_settings(bench, calibrated.record, count=40, repeats=4, seed=99)
+    powers, readings = take_settings(bench, calibrated.record, count=80, repeats=3, seed=99)
     ratio, floor = error_over_noise_floor(calibrated.record, powers, readings)
     assert ratio < 3.0
     assert floor == pytest.approx(1.0, abs=0.06)
-    assert calibrated.record.quality.residual_over_noise == pytest.approx(ratio, rel=0.2)
+    assert calibrated.record.quality.residual_over_noise == pytest.approx(ratio, rel=0.25)
 
 
 def test_verify_finds_a_fresh_record_good_and_leaves_the_chip_dark(calibrated, bench):

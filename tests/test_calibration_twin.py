@@ -19,12 +19,12 @@ from simulated_instruments import HiddenChip, HiddenEffects
 def test_the_twin_predicts_within_three_times_the_noise_floor(seed, record_property):
     with Bench.simulated(ports=8, seed=seed) as bench:
         record = calibrate(bench)
-        powers, readings = take_settings(bench, record, count=60, repeats=4, seed=1000 + seed)
+        powers, readings = take_settings(bench, record, count=100, repeats=3, seed=1000 + seed)
     ratio, floor = error_over_noise_floor(record, powers, readings)
     record_property("error_over_noise_floor", float(ratio))
     assert ratio < 3.0
     assert floor == pytest.approx(1.0, abs=0.05)
-    assert record.quality.residual_over_noise == pytest.approx(ratio, rel=0.15)
+    assert record.quality.residual_over_noise == pytest.approx(ratio, rel=0.25)
 
 
 def residual_of(effects, settings=None):

@@ -76,7 +76,11 @@ def test_each_gauge_forgives_what_it_says(n, seed):
     assert fidelity(first, -first, gauge="none") == 0.0
 
 
-@given(st.integers(2, 8), SEEDS, st.sampled_from(["dense", "unitary", "permutation", "blocks", "nearly diagonal"]))
+@given(
+    st.integers(2, 8),
+    SEEDS,
+    st.sampled_from(["dense", "unitary", "permutation", "blocks", "nearly diagonal", "sparse"]),
+)
 def test_port_phases_never_lower_the_ports_gauge(n, seed, kind):
     rng = np.random.default_rng(seed)
     matrix = {
@@ -84,6 +88,7 @@ def test_port_phases_never_lower_the_ports_gauge(n, seed, kind):
         "unitary": lambda: haar_unitary(n, rng),
         "permutation": lambda: np.eye(n)[rng.permutation(n)],
         "blocks": lambda: np.kron(np.eye(n), haar_unitary(2, rng)),
+        "sparse": lambda: random_complex(n, rng) * (rng.random((n, n)) < 0.4) + 1e-3 * np.eye(n),
         "nearly diagonal": lambda: nearest_unitary(np.eye(n) + 0.05 * random_complex(n, rng)),
     }[kind]()
     left, right = np.exp(2j * np.pi * rng.random((2, len(matrix))))

@@ -153,13 +153,31 @@ def fidelity(
 
 
 def _port_overlap(overlap: NDArray[np.complex128], iterations: int) -> float:
-    # For matrices that are equal up to port phases, the first singular vectors hold exactly those phases.
-    singular = np.linalg.svd(overlap)[2][0]
-    return max(_climb(overlap, start, iterations) for start in (np.ones_like(singular), singular.conj()))
+    starts = (np.ones(len(overlap), dtype=np.complex128), _tree_phases(overlap))
+    return max(_climb(overlap, start, iterations) for start in starts)
+
+
+def _tree_phases(overlap: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """Phases (n,) of the columns that align the strongest entries which connect all rows and columns.
+
+    For matrices that are equal up to port phases, these are exactly those phases, whatever entries are zero.
+    """
+    n, size = len(overlap), np.abs(overlap)
+    rows, columns = np.zeros(n, dtype=np.complex128), np.zeros(n, dtype=np.complex128)
+    while not columns.all():
+        reach = size * ((rows == 0.0)[:, None] ^ (columns == 0.0))
+        row, column = np.unravel_index(int(np.argmax(reach)), reach.shape)
+        if reach[row, column] == 0.0:  # what is known is not connected with the rest: begin anew there
+            columns[int(np.argmin(np.abs(columns)))] = 1.0
+        elif columns[column] == 0.0:
+            columns[column] = np.exp(-1j * np.angle(rows[row] * overlap[row, column]))
+        else:
+            rows[row] = np.exp(-1j * np.angle(overlap[row, column] * columns[column]))
+    return columns
 
 
 def _climb(overlap: NDArray[np.complex128], start: NDArray[np.complex128], iterations: int) -> float:
-    best, columns = 0.0, np.exp(1j * np.angle(start))
+    best, columns = 0.0, start
     for _ in range(iterations):
         rows = np.exp(-1j * np.angle(overlap @ columns))
         columns = np.exp(-1j * np.angle(rows @ overlap))
