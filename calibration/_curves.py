@@ -16,7 +16,7 @@ MAX_RELATIVE_SIGMA = 0.03
 """Largest accepted standard deviation of an efficiency, relative to it."""
 MIN_POINTS = 8
 """Fewest valid points at different powers (a phase curve has five parameters)."""
-CLIPPED_PERIODS = 0.08
+CLIPPED_PERIODS = 0.05
 """Part of a period that a fringe may stand still at its highest or lowest reading before it counts as clipped."""
 MIN_POWER_SPAN = 0.1
 """Smallest span of the powers of a resistance fit, relative to the largest."""

@@ -131,7 +131,7 @@ def test_a_clipped_detector_never_gives_a_wrong_value(seed, periods, level, at_b
     rng = np.random.default_rng(seed)
     power, readings, efficiency = fringe(periods, 40, rng.uniform(0, TWO_PI), 0.002, rng, mean=0.0)
     clipped = np.minimum(readings, level * 1e-6)
-    assert_right_or_refused(fit_phase_curve(power, -clipped if at_bottom else clipped), efficiency)
+    assert_right_or_refused(fit_phase_curve(power, -clipped if at_bottom else clipped), efficiency, tolerance=0.05)
 
 
 def test_a_clipped_detector_is_named_as_such():
