@@ -5,7 +5,8 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import sys  # noqa: E402 - the limits must be set before anything loads numpy
+import signal  # noqa: E402 - the limits must be set before anything loads numpy
+import sys  # noqa: E402
 import threading  # noqa: E402
 
 import hypothesis  # noqa: E402
@@ -14,6 +15,11 @@ import pytest  # noqa: E402
 # Cores are shared with other work: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile("project", deadline=None)
 hypothesis.settings.load_profile("project")
+
+# A shell starts its background jobs with SIGINT ignored, and what is ignored stays ignored in their children;
+# the tests send it to themselves and to the commands that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SERVER_THREADS = (" listener", " client", " pty")
 
