@@ -290,7 +290,8 @@ def _describe(best: _Projection, searched: tuple[float, float]) -> PhaseCurveFit
         slope / best.scale, sigma, offset_sigma, contrast, best.efficiency * span / _TWO_PI, False, "",
     )  # fmt: skip
     reason = _complaint(fit, searched, span)
-    if not reason and _is_clipped(best.readings[:, amplitudes > 0.1 * amplitudes[first]], fit.periods):
+    in_order = best.readings[np.argsort(best.power)]
+    if not reason and _is_clipped(in_order[:, amplitudes > 0.1 * amplitudes[first]], fit.periods):
         reason = "a reading stands still at the top or bottom of its fringe: the detector is clipped"
     return replace(fit, good=not reason, reason=reason)
 
@@ -327,8 +328,15 @@ def _complaint(fit: PhaseCurveFit, searched: tuple[float, float], span: float) -
 
 
 def _is_clipped(readings: NDArray[np.float64], periods: float) -> bool:
-    """Whether any fringe (points, fringes) repeats its exact extreme over more than a fringe's turning point."""
+    """Whether any fringe (points in order of power, fringes) stands still at its extreme for longer than it turns."""
     allowed = max(2.0, CLIPPED_PERIODS * len(readings) / periods)
-    at_top = np.sum(readings == readings.max(axis=0), axis=0)
-    at_bottom = np.sum(readings == readings.min(axis=0), axis=0)
-    return bool(max(at_top.max(), at_bottom.max()) > allowed)
+    longest = max(_longest_run(readings == readings.max(axis=0)), _longest_run(readings == readings.min(axis=0)))
+    return longest > allowed
+
+
+def _longest_run(flags: NDArray[np.bool_]) -> int:
+    longest, run = 0, np.zeros(flags.shape[1], dtype=np.int64)
+    for row in flags:
+        run = (run + 1) * row
+        longest = max(longest, int(run.max()))
+    return longest

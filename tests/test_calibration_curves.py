@@ -139,6 +139,14 @@ def test_a_clipped_detector_is_named_as_such():
     assert "clipped" in fit_phase_curve(power, np.minimum(readings, 0.93e-6)).reason
 
 
+@pytest.mark.parametrize("periods", [1.0, 2.0, 5.0, 10.0])
+def test_equal_maxima_of_several_periods_are_not_a_clipped_detector(periods):
+    power, readings, _ = fringe(periods, points=101, offset=0.0)
+    rounded = np.round(readings, 12)  # a converter's steps make the turning points exactly equal
+    order = np.random.default_rng(0).permutation(101)
+    assert fit_phase_curve(power[order], rounded[order]).good
+
+
 def test_a_dark_detector_with_coarse_steps_is_not_taken_for_a_clipped_one():
     power, readings, efficiency = fringe(1.25, 40)
     rng = np.random.default_rng(0)
