@@ -18,6 +18,8 @@ MIN_POINTS = 8
 """Fewest valid points at different powers (a phase curve has five parameters)."""
 CLIPPED_PERIODS = 0.05
 """Part of a period that a fringe may stand still at its highest or lowest reading before it counts as clipped."""
+CLIPPED_SHIFT = 0.01
+"""Relative change of an efficiency without the readings at its fringes' exact extremes that counts as clipping."""
 MIN_POWER_SPAN = 0.1
 """Smallest span of the powers of a resistance fit, relative to the largest."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
@@ -293,6 +295,8 @@ def _describe(best: _Projection, searched: tuple[float, float]) -> PhaseCurveFit
     in_order = best.readings[np.argsort(best.power)]
     if not reason and _is_clipped(in_order[:, amplitudes > 0.1 * amplitudes[first]], fit.periods):
         reason = "a reading stands still at the top or bottom of its fringe: the detector is clipped"
+    if not reason and _moves_without_extremes(best, amplitudes > 0.1 * amplitudes[first], sigma):
+        reason = "the efficiency hangs on readings that repeat their fringe's exact extreme: is the detector clipped?"
     return replace(fit, good=not reason, reason=reason)
 
 
@@ -332,6 +336,27 @@ def _is_clipped(readings: NDArray[np.float64], periods: float) -> bool:
     allowed = max(2.0, CLIPPED_PERIODS * len(readings) / periods)
     longest = max(_longest_run(readings == readings.max(axis=0)), _longest_run(readings == readings.min(axis=0)))
     return longest > allowed
+
+
+def _moves_without_extremes(best: _Projection, fringes: NDArray[np.bool_], sigma: float) -> bool:
+    """Whether the efficiency changes when readings that share their fringe's exact extreme are left out.
+
+    Clipping at both ends of a short sweep leaves no long plateau, but still bends the fit.
+    """
+    readings = best.readings[:, fringes]
+    tied = np.zeros(len(readings), dtype=bool)
+    for extreme in (readings.max(axis=0), readings.min(axis=0)):
+        at_extreme = readings == extreme
+        tied |= (at_extreme & (at_extreme.sum(axis=0) > 1)).any(axis=1)
+    if not tied.any():
+        return False
+    power, kept = best.power[~tied], best.readings[~tied]
+    if len(np.unique(power)) < MIN_POINTS:
+        return True
+    grid = best.efficiency * np.linspace(0.8, 1.2, 41)
+    costs = [_Projection(power, kept, float(value)).cost for value in grid]
+    efficiency = _polish(power, kept, grid, int(np.argmin(costs)))
+    return abs(efficiency - best.efficiency) > max(CLIPPED_SHIFT * best.efficiency, 3.0 * sigma)
 
 
 def _longest_run(flags: NDArray[np.bool_]) -> int:
