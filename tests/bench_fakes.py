@@ -128,3 +128,9 @@ def write_fake_folder(folder, ports=8):
 
 def calls(name=None, what=None):
     return [e for e in JOURNAL if (name is None or e[0] == name) and (what is None or e[1] == what)]
+
+
+def drive(bench):
+    """Switch the light on and every heater to 1 V."""
+    bench.light(True)
+    bench.set_voltages(np.ones(len(bench.layout.heaters)))
