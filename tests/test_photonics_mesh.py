@@ -89,9 +89,9 @@ def test_layout_counts_and_order(ports):
     assert len(layout.columns) == ports
 
 
-@pytest.mark.parametrize("ports", [1, 0, -3, 2.5, "4", None, np.nan])
-def test_layout_refuses_other_than_two_or_more_ports(ports):
-    with pytest.raises(MatrixError, match="at least 2 ports"):
+@pytest.mark.parametrize("ports", [0, -3, 2.5, "4", None, np.nan])
+def test_layout_refuses_other_than_one_or_more_ports(ports):
+    with pytest.raises(MatrixError, match="at least 1"):
         RectangularLayout(ports)
 
 

@@ -1,12 +1,15 @@
 """Optics without I/O: couplers, MZIs, meshes, heaters and the differentiable chip."""
 
 from optinc_hw.photonics._decompose import decompose
-from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases, mesh_matrix
+from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases, PhasePlacement
 from optinc_hw.photonics._mzi import coupler_matrix, mzi_matrix
+from optinc_hw.photonics._transfer import mesh_matrix
 from optinc_hw.photonics._unitary import fidelity, haar_unitary, nearest_unitary
 from optinc_hw.photonics.chip_model import ChipElements, ChipModel
 from optinc_hw.photonics.heaters import power_from_voltage, solve_powers, voltage_from_power
-from optinc_hw.photonics.layout import ChipLayout, RectangularLayout
+from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, TriangularLayout
+from optinc_hw.photonics.placement import convert_phases
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
 from optinc_hw.photonics.realise import RealPartRealisation, SvdRealisation, realise
 from optinc_hw.photonics.twin import TwinParameters
@@ -16,12 +19,16 @@ __all__ = [
     "ChipLayout",
     "ChipModel",
     "MeshImperfections",
+    "MeshLayout",
     "MeshPhases",
+    "PhasePlacement",
     "ProgrammedMatrix",
     "RealPartRealisation",
     "RectangularLayout",
     "SvdRealisation",
+    "TriangularLayout",
     "TwinParameters",
+    "convert_phases",
     "coupler_matrix",
     "decompose",
     "fidelity",

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import MatrixError
-from optinc_hw.photonics._mesh import MeshPhases, mesh_matrix
+from optinc_hw.photonics._mesh import MeshPhases
+from optinc_hw.photonics._transfer import mesh_matrix
 from optinc_hw.photonics._unitary import require_unitary
-from optinc_hw.photonics.layout import RectangularLayout
+from optinc_hw.photonics.mesh_layout import RectangularLayout
 
 _TWO_PI = 2.0 * math.pi
 _RECONSTRUCTION_TOLERANCE = 1e-8

@@ -1,49 +1,12 @@
 """Names, order and places of everything on the chip: the vocabulary shared by twin, bench and files."""
 
-import operator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optinc_hw.errors import MatrixError
-
-
-@dataclass(frozen=True)
-class RectangularLayout:
-    """Rectangular (Clements) mesh of ``ports`` modes, ``ports`` columns and n(n-1)/2 MZIs.
-
-    Parameters
-    ----------
-    ports
-        Number of modes n, at least 2.
-
-    Raises
-    ------
-    MatrixError
-        If ``ports`` is not an integer of at least 2.
-    """
-
-    ports: int
-
-    def __post_init__(self) -> None:
-        try:
-            ports = operator.index(self.ports)
-        except TypeError:
-            ports = 0
-        if ports < 2:
-            raise MatrixError(f"a mesh needs an integer number of at least 2 ports, got {self.ports!r}")
-
-    @cached_property
-    def mzis(self) -> tuple[tuple[int, int], ...]:
-        """(column, upper mode) of each MZI in the order of the light, then from the top."""
-        return tuple((column, mode) for column in range(self.ports) for mode in range(column % 2, self.ports - 1, 2))
-
-    @cached_property
-    def columns(self) -> tuple[tuple[int, ...], ...]:
-        """Indices into ``mzis`` of the MZIs of each column (a column of n = 2 may be empty)."""
-        return tuple(tuple(k for k, (c, _) in enumerate(self.mzis) if c == column) for column in range(self.ports))
+from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, whole
 
 
 @dataclass(frozen=True)
@@ -61,6 +24,11 @@ class ChipLayout:
     ``rx_<j>_plus/_minus``      the two photodiodes of the balanced receiver j (all plus first)
     ==========================  ========================================================================
 
+    Parameters
+    ----------
+    ports
+        Number of ports n, at least 2.
+
     Raises
     ------
     MatrixError
@@ -70,10 +38,10 @@ class ChipLayout:
     ports: int
 
     def __post_init__(self) -> None:
-        RectangularLayout(self.ports)
+        whole("the number of a chip's ports", self.ports, 2)
 
     @cached_property
-    def mesh(self) -> RectangularLayout:
+    def mesh(self) -> MeshLayout:
         """Layout of the mesh."""
         return RectangularLayout(self.ports)
 
