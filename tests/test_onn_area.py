@@ -42,6 +42,26 @@ def test_published_area_ratios(scenario, servers, first, last, published):
     assert 100 * ratio == pytest.approx(published, abs=0.2)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "servers", "first", "last", "full", "approximated", "preprocessing", "splitting"),
+    [
+        (1, 4, 1, 6, 106_512, 41_664, 130, 142), (2, 8, 2, 7, 434_192, 177_040, 506, 534),
+        (3, 16, 2, 9, 1_744_912, 702_352, 2026, 2086), (4, 4, 4, 6, 434_218, 213_738, 506, 556),
+        (4, 4, 4, 7, 434_218, 207_690, 506, 556), (4, 4, 4, 8, 434_218, 205_926, 506, 556),
+        (4, 4, 3, 6, 434_218, 189_226, 506, 556), (4, 4, 3, 7, 434_218, 183_178, 506, 556),
+    ],
+)  # fmt: skip
+def test_counts_behind_the_published_ratios(
+    scenario, servers, first, last, full, approximated, preprocessing, splitting
+):
+    sizes = _NETS[scenario]
+    symbols = sizes[-1]
+    assert _area(sizes, ()) == full
+    assert _area(sizes, range(first, last + 1)) == approximated
+    assert count_mzis((4, symbols * servers)) == preprocessing
+    assert count_mzis((symbols * servers, symbols)) == splitting
+
+
 def test_small_matrices_by_hand():
     assert count_mzis((1, 1), "svd") == 1
     assert count_mzis((3, 2), "svd") == 3 + 3 + 1  # U of 3, three attenuators, V of 2

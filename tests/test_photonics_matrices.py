@@ -1,25 +1,14 @@
-"""Random unitaries, fidelity, nearest unitary and the realisation of real matrices."""
+"""Random unitaries, fidelity and the nearest unitary."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from optinc_hw.errors import MatrixError
-from optinc_hw.photonics import (
-    RealPartRealisation,
-    SvdRealisation,
-    fidelity,
-    haar_unitary,
-    nearest_unitary,
-    realise,
-)
+from optinc_hw.photonics import fidelity, haar_unitary, nearest_unitary
 
 SEEDS = st.integers(0, 2**32 - 1)
-REAL = hnp.arrays(
-    np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=7), elements=st.floats(-1e3, 1e3, width=32)
-)
 
 
 def random_complex(n, rng):
@@ -108,54 +97,3 @@ def test_port_phases_never_lower_the_ports_gauge(n, seed, kind):
 def test_what_cannot_be_compared_is_refused(first, second, gauge, message):
     with pytest.raises(MatrixError, match=message):
         fidelity(first, second, gauge=gauge)
-
-
-@given(REAL)
-def test_svd_form_reproduces_every_real_matrix(matrix):
-    made = realise(matrix, form="svd")
-    assert isinstance(made, SvdRealisation)
-    rows, columns = matrix.shape
-    assert made.left.shape == (rows, rows)
-    assert made.right.shape == (columns, columns)
-    assert made.sigma.shape == (min(rows, columns),)
-    assert ((made.sigma >= 0.0) & (made.sigma <= 1.0)).all()
-    for orthogonal in (made.left, made.right):
-        np.testing.assert_allclose(orthogonal @ orthogonal.T, np.eye(len(orthogonal)), atol=1e-12)
-    np.testing.assert_allclose(made.matrix(), matrix, atol=1e-12 * max(1.0, np.abs(matrix).max()))
-
-
-@given(REAL)
-def test_real_part_form_reproduces_every_real_matrix(matrix):
-    made = realise(matrix, form="re_u")
-    assert isinstance(made, RealPartRealisation)
-    assert made.unitary.shape == (max(matrix.shape),) * 2
-    np.testing.assert_allclose(made.unitary @ made.unitary.conj().T, np.eye(len(made.unitary)), atol=1e-12)
-    np.testing.assert_allclose(made.matrix(), matrix, atol=1e-12 * max(1.0, np.abs(matrix).max()))
-
-
-@pytest.mark.parametrize("form", ["svd", "re_u"])
-@pytest.mark.parametrize("matrix", [np.zeros((2, 3)), [[5]], [[True, False]], np.eye(4, dtype=np.float32), -np.eye(3)])
-def test_simple_matrices_are_realised(form, matrix):
-    np.testing.assert_allclose(realise(matrix, form=form).matrix(), np.asarray(matrix, float), atol=1e-13)
-
-
-def test_the_zero_matrix_needs_no_gain():
-    assert realise(np.zeros((3, 2))).scale == 1.0
-    assert realise(np.zeros((3, 2)), form="re_u").scale == 1.0
-
-
-@pytest.mark.parametrize(
-    ("matrix", "form", "message"),
-    [
-        (1j * np.eye(2), "svd", "real matrix .* complex128"),
-        (np.ones(3), "re_u", r"got shape \(3,\)"),
-        (np.ones((0, 3)), "svd", r"got shape \(0, 3\)"),
-        ([[np.nan]], "svd", "NaN or Inf"),
-        ([[1.0], [2.0, 3.0]], "svd", "numbers"),
-        ([["x"]], "svd", "numbers"),
-        (np.eye(2), "usv", "unknown form 'usv'; choose"),
-    ],
-)
-def test_what_is_no_real_matrix_is_refused(matrix, form, message):
-    with pytest.raises(MatrixError, match=message):
-        realise(matrix, form=form)

@@ -10,9 +10,10 @@ NAMES = {
         Bench OptincError __version__
     """,
     "optinc_hw.photonics": """
-        ChipElements ChipLayout ChipModel MeshImperfections MeshLayout MeshPhases PhasePlacement ProgrammedMatrix
-        RealPartRealisation RectangularLayout SvdRealisation TriangularLayout TwinParameters convert_phases
-        coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_matrix nearest_unitary power_from_voltage
+        BlockRealisation ChipElements ChipLayout ChipModel MeshImperfections MeshLayout MeshPhases PhasePlacement
+        ProgrammedMatrix RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout
+        TwinParameters convert_phases coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix
+        nearest_unitary power_from_voltage
         program_matrix realise solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """

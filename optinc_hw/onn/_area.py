@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from optinc_hw.errors import NetworkError
+from optinc_hw.errors import MatrixError, NetworkError
 
 Form = Literal["svd", "sigma_u", "re_u"]
 
@@ -26,14 +26,9 @@ def count_mzis(shape: tuple[int, int], form: Form = "svd") -> int:
     NetworkError
         If a dimension is below 1 or the form is unknown.
     """
-    rows, cols = shape
-    if rows < 1 or cols < 1:
-        raise NetworkError(f"a matrix of shape {shape} holds nothing; both dimensions must be at least 1")
-    large, small = max(rows, cols), min(rows, cols)
-    if form == "svd":
-        return (rows * (rows + 1) + cols * (cols - 1)) // 2
-    if form == "sigma_u":
-        return -(-large // small) * (small * (small + 1) // 2)
-    if form == "re_u":
-        return large * (large - 1) // 2
-    raise NetworkError(f"form must be 'svd', 'sigma_u' or 're_u', got {form!r}")
+    from optinc_hw.photonics.realise import mzi_count  # here: networks are built without the torch of photonics
+
+    try:
+        return mzi_count(shape, form)
+    except MatrixError as error:
+        raise NetworkError(str(error)) from error

@@ -11,10 +11,18 @@ from optinc_hw.photonics.layout import ChipLayout
 from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, TriangularLayout
 from optinc_hw.photonics.placement import convert_phases
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
-from optinc_hw.photonics.realise import RealPartRealisation, SvdRealisation, realise
+from optinc_hw.photonics.realise import (
+    BlockRealisation,
+    Realisation,
+    RealPartRealisation,
+    SvdRealisation,
+    mzi_count,
+    realise,
+)
 from optinc_hw.photonics.twin import TwinParameters
 
 __all__ = [
+    "BlockRealisation",
     "ChipElements",
     "ChipLayout",
     "ChipModel",
@@ -24,6 +32,7 @@ __all__ = [
     "PhasePlacement",
     "ProgrammedMatrix",
     "RealPartRealisation",
+    "Realisation",
     "RectangularLayout",
     "SvdRealisation",
     "TriangularLayout",
@@ -34,6 +43,7 @@ __all__ = [
     "fidelity",
     "haar_unitary",
     "mesh_matrix",
+    "mzi_count",
     "mzi_matrix",
     "nearest_unitary",
     "power_from_voltage",

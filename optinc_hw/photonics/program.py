@@ -11,6 +11,7 @@ from optinc_hw.photonics._decompose import decompose
 from optinc_hw.photonics._unitary import real_matrix
 from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
+from optinc_hw.photonics.realise import unitary_of_real_part
 from optinc_hw.photonics.twin import TwinParameters
 
 STARTS = ((0.93, 0.02), *((0.93, 1.0),) * 2, *((0.86, 1.0),) * 3, *((0.75, 1.0),) * 3)
@@ -182,11 +183,8 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
 
 def _ideal_phases(parameters: TwinParameters, padded: NDArray[np.float64]) -> NDArray[np.float64]:
     """Phases (H,) of an ideal chip for a matrix of norm <= 1: output quadratures turned to the real part."""
-    left, cosine, right = np.linalg.svd(padded)
-    cosine = np.clip(cosine, 0.0, 1.0)
-    unitary = (left * (cosine + 1j * np.sqrt(1.0 - cosine**2))) @ right
     layout = parameters.layout
-    mesh = decompose(unitary, layout.mesh)
+    mesh = decompose(unitary_of_real_part(padded), layout.mesh)
     phases = np.zeros(len(layout.heaters))
     phases[layout.mesh_theta], phases[layout.mesh_phi] = mesh.theta, mesh.phi
     phases[layout.attenuator] = np.pi
