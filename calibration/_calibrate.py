@@ -25,9 +25,10 @@ from calibration._run_file import RunFile
 from calibration._session import Array, Progress, Session
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
 from optinc_hw.bench import Bench, CalibrationRecord
+from optinc_hw.bench.chip_file import CHIP_FILE
 from optinc_hw.bench.record import Provenance, Quality, make_provenance
-from optinc_hw.errors import CalibrationError, InstrumentError
-from optinc_hw.photonics import TwinParameters
+from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError
+from optinc_hw.photonics import ChipLayout, TwinParameters
 from optinc_hw.units import db_to_amplitude, dbm_to_watt, nm_to_m
 
 _log = logging.getLogger(__name__)
@@ -77,12 +78,15 @@ def calibrate(
 
     Raises
     ------
+    ConfigurationError
+        If chip.yaml describes a mesh that is not rectangular and complete, or stuck phases; nothing is driven.
     CalibrationError
         If any stage does not support a result, or the numbers of settings are too small; the record in force stays
         as it is.
     InstrumentError
         If an instrument fails.
     """
+    _require_complete_rectangle(bench)
     count = SETTINGS_PER_HEATER * len(bench.layout.heaters) if settings is None else settings
     least = -(-len(bench.layout.heaters) // bench.layout.ports)
     if count < least or held_out < 1 or seed < 0:
@@ -203,6 +207,18 @@ def verify(
     return Verification(
         residual, record.quality.residual_over_noise, age, settings, residual <= GOOD_RESIDUAL_OVER_NOISE
     )
+
+
+def _require_complete_rectangle(bench: Bench) -> None:
+    """Refuse a mesh whose lines and columns the stages would not find."""
+    chip, layout = bench.description.chip, bench.layout
+    lacking = [f"{name} is missing" for name in chip.mesh.missing_mzis] + [f"{name} is stuck" for name in layout.stuck]
+    if layout != ChipLayout(layout.ports):
+        found = "; ".join([f"layout: {chip.layout}", *lacking])
+        raise ConfigurationError(
+            f"{bench.folder / CHIP_FILE} describes a mesh that cannot be calibrated yet ({found}): calibration needs "
+            "layout: rectangular with every MZI present and every phase following its heater; nothing was driven"
+        )
 
 
 def _silent(stage: str, done: int, total: int) -> None:

@@ -168,7 +168,7 @@ def find_lines(session: Session) -> dict[str, Array]:
     known: set[int] = set()
     for port in range(n):
         set_input(session, port, lit=True)
-        unknown = [k for k in line(layout.mesh, port) if k not in known]
+        unknown = [k for k in line(RectangularLayout(n), port) if k not in known]
         _climb_line(session, port, unknown, raw)
         known.update(unknown)
         set_input(session, port, lit=False)
@@ -231,7 +231,7 @@ def find_columns(session: Session) -> dict[str, Array]:
         session.power[heaters] = period[heaters] / 2.0
     measured = measure_matrix(session)
     try:
-        phases = decompose(nearest_unitary(balance(measured)), layout.mesh)
+        phases = decompose(nearest_unitary(balance(measured)), RectangularLayout(layout.ports))
     except MatrixError as error:
         raise CalibrationError(f"the measured matrix cannot be decomposed: {error}") from error
     drive = session.efficiency * session.power

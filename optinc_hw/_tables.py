@@ -21,7 +21,13 @@ def _table(title: str, *columns: str, numbers: Iterable[str] = ()) -> Table:
 
 
 def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
-    """Return instruments, heaters and detectors of a checked bench folder."""
+    """Return mesh, instruments, heaters and detectors of a checked bench folder."""
+    mesh = _table("Mesh", "property", "value")
+    mesh.add_row("layout", report.mesh.layout)
+    mesh.add_row("MZIs", f"{report.mesh.mzis} in {report.mesh.columns} columns")
+    mesh.add_row("missing MZIs", ", ".join(report.mesh.missing) or "none")
+    stuck = ", ".join(f"{name} at {value:g} rad" for name, value in report.mesh.stuck_rad.items())
+    mesh.add_row("stuck phases", stuck or "none")
     instruments = _table("Instruments", "name", "role", "driver", "address", "size", "used", numbers=("size", "used"))
     for row in report.instruments:
         size = "" if row.size is None else str(row.size)
@@ -38,7 +44,7 @@ def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
     detectors = _table("Photodiodes", "detector", "instrument", "port", numbers=("port",))
     for wire in report.detectors:
         detectors.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel))
-    return instruments, heaters, detectors
+    return mesh, instruments, heaters, detectors
 
 
 def demo_tables(summary: "DemoSummary") -> tuple[Table, ...]:

@@ -14,7 +14,7 @@ _ATTENUATOR_ARM_GAP = 0.5  # attenuators stand one pitch apart, so their lower a
 
 @dataclass(frozen=True)
 class ArmSections:
-    """The S = 2n^2 + 6n + 1 arm sections in the order of every section axis of the hidden chip.
+    """The S = 2nd + 6n + 1 arm sections in the order of every section axis of the hidden chip, d mesh columns.
 
     ==================  ===============  ==================================================================
     block               shape            sections
@@ -37,11 +37,12 @@ class ArmSections:
     def blocks(self) -> dict[str, slice]:
         """Place of each block of the table in the section axis."""
         n = self.layout.ports
+        grid = n * self.layout.mesh.depth
         sizes = {
             "input_external": n,
             "input_internal": 2 * n,
-            "mesh_external": n * n,
-            "mesh_internal": n * n,
+            "mesh_external": grid,
+            "mesh_internal": grid,
             "output": n,
             "attenuator": 2 * n,
             "lo": 1,
@@ -58,8 +59,8 @@ class ArmSections:
     def heater(self) -> NDArray[np.intp]:
         """Index (S,) of the heater on each section, ``BARE`` where there is none."""
         layout, n = self.layout, self.layout.ports
-        mesh_external = np.full((n, n), BARE)
-        mesh_internal = np.full((n, n), BARE)
+        mesh_external = np.full((layout.mesh.depth, n), BARE)
+        mesh_internal = np.full((layout.mesh.depth, n), BARE)
         for k, (column, mode) in enumerate(layout.mesh.mzis):
             mesh_external[column, mode] = layout.mesh_phi[k]
             mesh_internal[column, mode] = layout.mesh_theta[k]
@@ -82,7 +83,7 @@ class ArmSections:
         layout, n = self.layout, self.layout.ports
         heaters = layout.heater_sites
         modes = np.arange(n, dtype=np.float64)
-        columns, rows = np.meshgrid(np.arange(n, dtype=np.float64), modes, indexing="ij")
+        columns, rows = np.meshgrid(np.arange(layout.mesh.depth, dtype=np.float64), modes, indexing="ij")
         grid = np.stack([2.0 * columns, rows], axis=-1).reshape(-1, 2)
         return np.concatenate(
             [

@@ -32,12 +32,13 @@ class ChipOptics:
     """Detector powers of a hidden chip for given heat; all coefficients that never change are prepared here."""
 
     def __init__(self, layout: ChipLayout, effects: HiddenEffects, parameters: HiddenParameters) -> None:
-        n = layout.ports
+        n, grid = layout.ports, (layout.mesh.depth, layout.ports)
         sections = ArmSections(layout)
         self._blocks = sections.blocks
-        self._ports = n
+        self._grid = grid
         self._offset = parameters.offset_rad
-        self._phase_per_watt = parameters.crosstalk * (math.pi / parameters.pi_power_w)
+        # The heater of a stuck phase takes current, but its heat reaches no waveguide.
+        self._phase_per_watt = parameters.crosstalk * (math.pi / parameters.pi_power_w * layout.movable)
         self._exponent: ComplexArray = np.log(parameters.section_amplitude).astype(np.complex128)
         self._input_field = math.sqrt((1.0 - effects.lo_fraction) / n) * parameters.input_amplitude
         self._lo_field = math.sqrt(effects.lo_fraction / n) * np.exp(1j * parameters.lo_phase_rad)
@@ -48,8 +49,8 @@ class ChipOptics:
         self._modulators = _Mzis(p.eta_in_rad[:n], p.eta_out_rad[:n], p.mzi_amplitude[:n])
         self._attenuators = _Mzis(p.eta_in_rad[-n:], p.eta_out_rad[-n:], p.mzi_amplitude[-n:])
         # A mode that passes beside the MZIs of a column is its own partner behind couplers that do not couple.
-        eta_in, eta_out, amplitude = np.zeros((n, n)), np.zeros((n, n)), np.ones((n, n))
-        self._partner = np.tile(np.arange(n), (n, 1))
+        eta_in, eta_out, amplitude = np.zeros(grid), np.zeros(grid), np.ones(grid)
+        self._partner = np.tile(np.arange(n), (grid[0], 1))
         for k, (column, mode) in enumerate(layout.mesh.mzis):
             arms = slice(mode, mode + 2)
             eta_in[column, arms] = p.eta_in_rad[n + k]
@@ -57,7 +58,7 @@ class ChipOptics:
             amplitude[column, arms] = p.mzi_amplitude[n + k]
             self._partner[column, arms] = (mode + 1, mode)
         self._mesh = _Mzis(eta_in, eta_out, amplitude)
-        self._flat_partner = self._partner + n * np.arange(n)[:, None]
+        self._flat_partner = self._partner + n * np.arange(grid[0])[:, None]
 
     def unit_powers(self, heat_w: FloatArray, wavelength_ratio: float) -> FloatArray:
         """Return the (2n,) powers on the photodiodes per W of the laser.
@@ -91,12 +92,12 @@ class ChipOptics:
         return np.exp(exponent)
 
     def _through_mesh(self, field: ComplexArray, external: ComplexArray, internal: ComplexArray) -> ComplexArray:
-        n, mesh = self._ports, self._mesh
-        before, before_partner = external.reshape(n, n), external[self._flat_partner]
-        inside, inside_partner = internal.reshape(n, n), internal[self._flat_partner]
+        mesh = self._mesh
+        before, before_partner = external.reshape(self._grid), external[self._flat_partner]
+        inside, inside_partner = internal.reshape(self._grid), internal[self._flat_partner]
         own = (mesh.own_own * inside + mesh.own_other * inside_partner) * before
         cross = (mesh.cross_own * inside + mesh.cross_other * inside_partner) * before_partner
-        for column in range(n):
+        for column in range(self._grid[0]):
             field = own[column] * field + cross[column] * field[self._partner[column]]
         return field
 

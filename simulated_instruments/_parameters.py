@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HiddenParameters:
-    """Parameters of one hidden chip of n ports, S arm sections, H heaters and M = n + n(n-1)/2 + n MZIs.
+    """Parameters of one hidden chip of n ports, S arm sections, H heaters and M = n + K + n MZIs, K in the mesh.
 
     The MZIs come in the order input modulators, mesh (in the layout's order), attenuators. Arrays are float64 and
     read-only.
@@ -151,6 +151,25 @@ def draw_parameters(layout: ChipLayout, effects: HiddenEffects, rng: np.random.G
         gain=_positive(1.0 + e.detector_gain_spread * normal["gain"]),
         dark_w=e.dark_offset_w * (2.0 * uniform["dark_w"] - 1.0),
     )
+
+
+def stick(parameters: HiddenParameters, layout: ChipLayout, stuck_rad: Mapping[str, float]) -> HiddenParameters:
+    """Return the parameters with stuck phases: of the upper arm against the lower one beside it, without heat.
+
+    Parameters
+    ----------
+    parameters
+        The truth about the chip.
+    layout
+        Names and order of heaters.
+    stuck_rad
+        Phase in rad by the name of the heater that does not move it.
+    """
+    offset, heater = parameters.offset_rad.copy(), ArmSections(layout).heater
+    for name, phase in stuck_rad.items():
+        (upper,) = np.flatnonzero(heater == layout.heater_index[name])
+        offset[upper] = offset[upper + 1] + phase
+    return replace(parameters, offset_rad=offset)
 
 
 def _positive(factors: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from optinc_hw._files import write_text
 from optinc_hw.clock import Clock, SimulatedClock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout
 from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._heaters import ChipHeaters
 from simulated_instruments._optics import ChipOptics
-from simulated_instruments._parameters import FloatArray, HiddenParameters, draw_parameters
+from simulated_instruments._parameters import FloatArray, HiddenParameters, draw_parameters, stick
 
 _FORMAT = "optinc hidden chip"
 _VERSION = 1
@@ -75,9 +76,10 @@ class HiddenChip:
 
     @classmethod
     def from_seed(
-        cls, seed: int, ports: int = 8, *, effects: HiddenEffects | None = None, clock: Clock | None = None
-    ) -> Self:
-        """Draw a chip: the same seed, ports and effects give the same chip and the same noise.
+        cls, seed: int, ports: int = 8, *, mesh: MeshLayout | None = None,
+        stuck_rad: Mapping[str, float] | None = None, effects: HiddenEffects | None = None, clock: Clock | None = None,
+    ) -> Self:  # fmt: skip
+        """Draw a chip: the same seed, ports, mesh and effects give the same chip and the same noise.
 
         Parameters
         ----------
@@ -85,6 +87,11 @@ class HiddenChip:
             Non-negative integer.
         ports
             Number of ports n, at least 2.
+        mesh
+            Layout of the mesh; rectangular when left out.
+        stuck_rad
+            Phase in rad of each heater of a mesh MZI that does not move its phase, by the heater's name: of the upper
+            arm against the lower arm, but for heat from neighbours. Such a heater takes current to no effect.
         effects
             Sizes of the effects; the defaults of ``HiddenEffects`` when left out.
         clock
@@ -93,15 +100,20 @@ class HiddenChip:
         Raises
         ------
         ConfigurationError
-            If the seed is not a non-negative integer.
+            If the seed is not a non-negative integer, or a stuck phase is not finite.
         MatrixError
-            If ``ports`` is not an integer of at least 2.
+            If ``ports`` is not an integer of at least 2, or the mesh or a stuck heater does not fit.
         """
         if not isinstance(seed, Integral) or seed < 0:
             raise ConfigurationError(f"the seed of a hidden chip must be an integer >= 0, got {seed!r}")
-        layout = ChipLayout(ports)
+        stuck = {} if stuck_rad is None else dict(stuck_rad)
+        for name, phase in stuck.items():
+            if not math.isfinite(phase):
+                raise ConfigurationError(f"hidden chip: heater {name} cannot be stuck at {phase!r} rad; give a number")
+        layout = ChipLayout(ports, mesh, stuck)
         effects = HiddenEffects() if effects is None else effects
-        parameters = draw_parameters(layout, effects, np.random.default_rng([seed, _PARAMETER_STREAM]))
+        drawn = draw_parameters(layout, effects, np.random.default_rng([seed, _PARAMETER_STREAM]))
+        parameters = stick(drawn, layout, stuck)
         words = np.random.SeedSequence([seed, _NOISE_STREAM]).generate_state(4)
         entropy = sum(int(word) << (32 * k) for k, word in enumerate(words))
         return cls(layout, effects, parameters, entropy, clock)
@@ -125,7 +137,7 @@ class HiddenChip:
         try:
             if content["format"] != _FORMAT or content["version"] != _VERSION:
                 raise ConfigurationError(f"format must be {_FORMAT!r}, version {_VERSION}")
-            layout = ChipLayout(content["ports"])
+            layout = _layout(content)
             effects = HiddenEffects(**content["effects"])
             parameters = HiddenParameters.from_lists(content["parameters"], layout)
             entropy = content["noise_entropy"]
@@ -147,7 +159,7 @@ class HiddenChip:
         content = {
             "format": _FORMAT,
             "version": _VERSION,
-            "ports": self.layout.ports,
+            **_described(self.layout),
             "noise_entropy": self._noise_entropy,
             "effects": dataclasses.asdict(self.effects),
             "parameters": self.parameters.to_lists(),
@@ -300,6 +312,22 @@ class HiddenChip:
                 f"hidden chip: there is no heater {heater!r}; the {self.layout.ports}-port chip has "
                 f"0..{len(self.layout.heaters) - 1}"
             )
+
+
+def _described(layout: ChipLayout) -> dict[str, object]:
+    """Keys of the file that describe a layout; a rectangular mesh and working heaters go without saying."""
+    described: dict[str, object] = {"ports": layout.ports}
+    if layout.mesh != RectangularLayout(layout.ports):
+        described["mesh"] = [list(mzi) for mzi in layout.mesh.mzis]
+    if layout.stuck:
+        described["stuck"] = list(layout.stuck)
+    return described
+
+
+def _layout(content: Mapping[str, Any]) -> ChipLayout:  # Any: whatever JSON can hold
+    mzis = content.get("mesh")
+    mesh = None if mzis is None else MeshLayout(content["ports"], tuple(mzis))
+    return ChipLayout(content["ports"], mesh, content.get("stuck", ()))
 
 
 class _Readout:

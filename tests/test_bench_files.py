@@ -80,7 +80,7 @@ CHIP_FAULTS = [
     ("name: optinc_8", "nmae: optinc_8", "nmae: unknown key (its value is 'optinc_8'); did you mean 'name'?"),
     ("ports: 8", "ports: 8.0", "ports: 8.0 is not allowed"),
     ("ports: 8", "ports: 1", "ports: 1 is not allowed"),
-    ("layout: rectangular", "layout: triangular", "layout: 'triangular' is not allowed"),
+    ("layout: rectangular", "layout: hexagonal", "layout: 'hexagonal' is not allowed"),
     ("wavelength_nm: 1550.0", "wavelenght_nm: 1550.0", "laser.wavelenght_nm: unknown key"),
     ("wavelength_nm: 1550.0", "wavelenght_nm: 1550.0", "did you mean 'wavelength_nm'?"),
     ("  wavelength_nm: 1550.0\n", "", "laser.wavelength_nm: this key is missing; add it: the wavelength in nm"),

@@ -161,7 +161,7 @@ def saved(tmp_path, change):
         (lambda c: edit(c, ("detectors", "rx_0_plus", "gain"), "high"), r"detectors\.rx_0_plus\.gain: .*number"),
         (lambda c: c.update(ports=3), "heaters do not name exactly those of a chip of 3 ports"),
         (lambda c: c["heaters"].pop("lo"), "heaters do not name exactly"),
-        (lambda c: c["mesh"].update(mzi_7_7=c["mesh"]["mzi_0_0"]), "mesh do not name exactly"),
+        (lambda c: c["mesh"].update(mzi_7_7=c["mesh"]["mzi_0_0"]), "mesh and stuck describe no chip of 2 ports: MZI"),
         (lambda c: c["port"].append(c["port"][0]), "port has 3 entries, the chip has 2 ports"),
         (lambda c: edit(c, ("crosstalk", 0, "heated"), "nobody"), "crosstalk names an unknown heater: nobody"),
         (lambda c: c["crosstalk"].append(c["crosstalk"][0]), "crosstalk names a pair of heaters twice"),

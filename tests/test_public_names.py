@@ -23,7 +23,7 @@ NAMES = {
     """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
-        InstrumentRow Interlock PhotonicChip StationFile TileRunner TwinTileRunner WiringRow check_bench
+        InstrumentRow Interlock MeshRow PhotonicChip StationFile TileRunner TwinTileRunner WiringRow check_bench
         instrument_names read_description write_bench_folder
     """,
     "optinc_hw.aggregation": """

@@ -79,6 +79,8 @@ def matched_twin(chip, laser_power_w):
         lo_amplitude=np.full(n, field * np.sqrt(effects.lo_fraction)),
         gain=truth.gain,
         dark_w=truth.dark_w,
+        mesh=layout.mesh,
+        stuck=layout.stuck,
     )
 
 

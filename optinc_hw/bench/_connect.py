@@ -135,15 +135,16 @@ def _check_size(name: str, highest: int, size: int, label: str, path: Path) -> N
 
 def _arm(description: BenchDescription, name: str, bank: "HeaterBank") -> None:
     """Give the driver the chip's limits and ramp; software only, nothing goes to the instrument."""
-    interlock, ramp = description.interlock, description.chip.ramp
+    heaters, ramp = description.chip.heaters, description.chip.ramp
     bank.ramp_step, bank.ramp_interval = ramp.step_v, ramp.interval_s
     attachment = description.heater_attachments[name]
     for channel, k in zip(attachment.channels, attachment.elements, strict=True):
+        name = description.layout.heaters[k]
         bank.set_channel_limits(
             int(channel),
-            max_voltage=float(interlock.max_voltage[k]),
-            max_current=float(interlock.max_current[k]),
-            max_power=float(interlock.max_power[k]),
+            max_voltage=heaters.limit(name, "max_voltage_v"),
+            max_current=heaters.limit(name, "max_current_a"),
+            max_power=heaters.limit(name, "max_power_w"),
         )
 
 

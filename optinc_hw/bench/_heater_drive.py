@@ -86,14 +86,14 @@ class HeaterDrive:
             self._known[elements] = True
 
     def read(self) -> HeaterReading:
-        """Measure voltage and current of all heaters.
+        """Measure voltage and current of all heaters; 0 where none is wired (a stuck phase).
 
         Raises
         ------
         InstrumentError
             If a driver failed; as it may have switched outputs off, the next `move` sends all its channels again.
         """
-        voltage, current = np.empty(len(self._voltages)), np.empty(len(self._voltages))
+        voltage, current = np.zeros(len(self._voltages)), np.zeros(len(self._voltages))
         for name, bank in self._banks.items():
             attachment = self._attachments[name]
             try:

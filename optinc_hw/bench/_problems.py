@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, StringConstraints, ValidationError
+from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -96,6 +97,8 @@ def _explain(
     fields = parent.model_fields if parent is not None else {}
     last = str(loc[-1]) if loc else ""
     field = fields.get(last)
+    if field is None:  # an entry of a list, or a part of one: its list tells what belongs there
+        field = _list_around(model, loc)
     meaning = field.description if field is not None and field.description else ""
     if kind == "extra_forbidden":
         return f"unknown key (its value is {_short(value)})", suggest(last, fields)
@@ -107,6 +110,15 @@ def _explain(
         return f"{_short(value)}: {message.removeprefix('Value error, ')}", "correct this entry"
     complaint = message[:1].lower() + message[1:]
     return f"{_short(value)} is not allowed: {complaint}", f"give {meaning}" if meaning else "correct the value"
+
+
+def _list_around(model: type[BaseModel], loc: Sequence[str | int]) -> FieldInfo | None:
+    """Field of the list that the entry at ``loc`` belongs to, or None if it belongs to none."""
+    outer = list(loc)
+    while outer and isinstance(outer[-1], int):
+        outer.pop()
+    parent = _at(model, outer[:-1]) if outer and len(outer) < len(loc) else None
+    return None if parent is None else parent.model_fields.get(str(outer[-1]))
 
 
 def _short(value: object) -> str:

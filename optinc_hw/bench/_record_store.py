@@ -46,7 +46,7 @@ class RecordStore:
         Raises
         ------
         ConfigurationError, CalibrationError
-            If the file is unreadable, or is the record of a chip with another number of ports.
+            If the file is unreadable, or is the record of a chip with another layout.
         """
         from optinc_hw.bench.record import CalibrationRecord
 
@@ -59,11 +59,16 @@ class RecordStore:
         return record
 
     def check(self, record: "CalibrationRecord", origin: str = "") -> None:
-        """Raise CalibrationError unless ``record`` is of a chip with this number of ports."""
+        """Raise CalibrationError unless ``record`` is of a chip with this layout."""
         if record.ports != self.chip.ports:
             raise CalibrationError(
                 f"{origin}the calibration record is of a chip with {record.ports} ports, but chip.yaml in "
                 f"{self.folder} describes {self.chip.ports} ports; calibrate this chip"
+            )
+        if record.layout != self.chip.chip_layout:
+            raise CalibrationError(
+                f"{origin}the calibration record is of a chip with other MZIs or other stuck phases than chip.yaml in "
+                f"{self.folder} describes (layout, mesh); correct them there, or calibrate this chip"
             )
 
     def require(self, record: "CalibrationRecord | None") -> "CalibrationRecord":
@@ -97,7 +102,7 @@ class RecordStore:
         Raises
         ------
         CalibrationError
-            If the record is of another number of ports.
+            If the record is of another layout.
         ConfigurationError
             If a file cannot be written.
         """

@@ -47,7 +47,9 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
         laser=chip.laser.instrument,
     )
     clock = SimulatedClock()
-    hidden = HiddenChip.from_seed(seed, ports=chip.ports, clock=clock)
+    hidden = HiddenChip.from_seed(
+        seed, ports=chip.ports, mesh=description.layout.mesh, stuck_rad=chip.mesh.stuck_rad, clock=clock
+    )
     simulated = stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
     return dict(simulated.addresses), clock
 

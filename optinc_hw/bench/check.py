@@ -35,12 +35,26 @@ class WiringRow:
 
 
 @dataclass(frozen=True)
+class MeshRow:
+    """The mesh of the chip."""
+
+    layout: str
+    mzis: int
+    columns: int
+    missing: tuple[str, ...]
+    """Names of the MZIs that the chip lacks."""
+    stuck_rad: dict[str, float]
+    """Phase of each heater that does not move its phase, by the heater's name."""
+
+
+@dataclass(frozen=True)
 class BenchReport:
     """A valid bench folder, as tables."""
 
     folder: Path
     chip_name: str
     ports: int
+    mesh: MeshRow
     max_total_power_w: float
     calibration: str | None
     instruments: tuple[InstrumentRow, ...]
@@ -54,7 +68,8 @@ def check_bench(folder: str | Path) -> BenchReport:
     Returns
     -------
     BenchReport
-        Instruments and wiring as rows, in the order of station file and chip layout.
+        Instruments and wiring as rows, in the order of station file and chip layout. Heaters that are not wired,
+        because their phases are stuck, have no row.
 
     Raises
     ------
@@ -67,6 +82,7 @@ def check_bench(folder: str | Path) -> BenchReport:
         folder=description.folder,
         chip_name=description.chip.name,
         ports=description.chip.ports,
+        mesh=_mesh_row(description),
         max_total_power_w=description.chip.limits.total_power_w,
         calibration=description.chip.calibration,
         instruments=tuple(_instrument_row(description, name) for name in description.station.instruments),
@@ -80,11 +96,17 @@ def check_bench(folder: str | Path) -> BenchReport:
                 heaters.limit(name, "max_power_w"),
             )
             for name in description.layout.heaters
+            if name in heaters.entries
         ),
         detectors=tuple(
             WiringRow(name, detectors[name].instrument, detectors[name].port) for name in description.layout.detectors
         ),
     )
+
+
+def _mesh_row(description: BenchDescription) -> MeshRow:
+    chip, mesh = description.chip, description.layout.mesh
+    return MeshRow(chip.layout, len(mesh.mzis), mesh.depth, chip.mesh.missing_mzis, chip.mesh.stuck_rad)
 
 
 def _instrument_row(description: BenchDescription, name: str) -> InstrumentRow:

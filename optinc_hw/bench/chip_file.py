@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from optinc_hw.bench._mesh_section import LayoutName, MeshSection, check_mesh
 from optinc_hw.bench._problems import Name, parse, read_yaml
 from optinc_hw.photonics.layout import ChipLayout
 
@@ -109,8 +110,8 @@ class Nominal(_Strict):
 class ChipFile(_Strict):
     """Content of ``chip.yaml``, version 1.
 
-    All fields are as in the file; heaters and detectors are keyed by the names of
-    ``ChipLayout(ports)``.  Unknown keys are refused.
+    All fields are as in the file; heaters and detectors are keyed by the names of ``chip_layout``.  Unknown keys are
+    refused.
     """
 
     version: Literal[1] = Field(description="1, the only version of this file format")
@@ -118,8 +119,9 @@ class ChipFile(_Strict):
     ports: Annotated[int, Field(ge=2, le=MAX_PORTS)] = Field(
         description=f"the number of optical ports, 2 to {MAX_PORTS}"
     )
-    layout: Literal["rectangular"] = Field(
-        default="rectangular", description="rectangular, the only mesh layout of this version"
+    layout: LayoutName = Field(default="rectangular", description="rectangular, triangular or custom")
+    mesh: MeshSection = Field(
+        default=MeshSection(), description="a mapping with mzis (for layout: custom), missing, stuck"
     )
     laser: LaserEntry = Field(description="a mapping with instrument, wavelength_nm and power_dbm")
     averaging_time_s: _Positive = Field(description="the averaging time of the power meters in s, more than 0")
@@ -139,8 +141,8 @@ class ChipFile(_Strict):
 
     @property
     def chip_layout(self) -> ChipLayout:
-        """Names and order of the chip's heaters and detectors."""
-        return ChipLayout(self.ports)
+        """Names and order of the chip's heaters and detectors, stuck ones included and missing ones left out."""
+        return ChipLayout(self.ports, self.mesh.built(self.layout, self.ports), self.mesh.stuck_rad)
 
 
 def read_chip_file(folder: Path) -> ChipFile:
@@ -152,4 +154,6 @@ def read_chip_file(folder: Path) -> ChipFile:
         If the file is missing or malformed; the message lists every fault with its key path and remedy.
     """
     path = folder / CHIP_FILE
-    return parse(ChipFile, read_yaml(path), path)
+    chip = parse(ChipFile, read_yaml(path), path)
+    check_mesh(chip.mesh, chip.layout, chip.ports, path)
+    return chip

@@ -1,6 +1,6 @@
 """Both files of a bench folder together: consistent, complete, and as arrays in the layout's order."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from optinc_hw.bench.station_file import (
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
 
-_LIMIT_KEYS = ("max_voltage_v", "max_current_a", "max_power_w")
+LIMIT_KEYS = ("max_voltage_v", "max_current_a", "max_power_w")
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,24 @@ class BenchDescription:
 
     @cached_property
     def heater_attachments(self) -> dict[str, Attachment]:
-        """Heaters of each heater driver."""
+        """Heaters of each heater driver; heaters of stuck phases may hang on none."""
         entries = self.chip.heaters.entries
-        return _attachments([(e.instrument, e.channel) for e in (entries[name] for name in self.layout.heaters)])
+        places = {k: entries[name] for k, name in enumerate(self.layout.heaters) if name in entries}
+        return _attachments({k: (entry.instrument, entry.channel) for k, entry in places.items()})
 
     @cached_property
     def detector_attachments(self) -> dict[str, Attachment]:
         """Detectors of each power meter."""
-        entries = self.chip.detectors
-        return _attachments([(e.instrument, e.port) for e in (entries[name] for name in self.layout.detectors)])
+        entries = [self.chip.detectors[name] for name in self.layout.detectors]
+        return _attachments({k: (entry.instrument, entry.port) for k, entry in enumerate(entries)})
 
     @cached_property
     def interlock(self) -> Interlock:
-        """Interlock with the limits of the file and the nominal resistance."""
-        names = self.layout.heaters
+        """Interlock with the limits of the file and the nominal resistance; 0 for heaters of stuck phases."""
+        names, stuck = self.layout.heaters, self.layout.stuck
         voltage, current, power = (
-            np.array([self.chip.heaters.limit(name, key) for name in names], dtype=np.float64) for key in _LIMIT_KEYS
+            np.array([0.0 if name in stuck else self.chip.heaters.limit(name, key) for name in names], dtype=np.float64)
+            for key in LIMIT_KEYS
         )
         return Interlock(
             names=names,
@@ -113,9 +115,9 @@ def roles(chip: ChipFile) -> dict[str, Role]:
     return found
 
 
-def _attachments(places: list[tuple[str, int]]) -> dict[str, Attachment]:
+def _attachments(places: Mapping[int, tuple[str, int]]) -> dict[str, Attachment]:
     found: dict[str, list[tuple[int, int]]] = {}
-    for element, (instrument, channel) in enumerate(places):
+    for element, (instrument, channel) in places.items():
         found.setdefault(instrument, []).append((channel, element))
     return {
         name: Attachment(np.array([c for c, _ in pairs], dtype=np.intp), np.array([e for _, e in pairs], dtype=np.intp))
@@ -167,20 +169,25 @@ def _check_names(chip: ChipFile, path: Path, problems: Problems) -> None:
     ):
         for name in wired:
             if name not in expected:
-                problems.add(
-                    path,
-                    f"{section}.{name}",
-                    f"a chip of {chip.ports} ports has no {section.removesuffix('s')} of this name",
-                    suggest(name, expected),
-                )
-        absent = [name for name in expected if name not in wired]
+                what, remedy = _unknown_name(chip, section.removesuffix("s"), name, expected)
+                problems.add(path, f"{section}.{name}", what, remedy)
+        absent = [name for name in expected if name not in wired and name not in layout.stuck]
         if absent:
             shown = ", ".join(absent[:6]) + (f" and {len(absent) - 6} more" if len(absent) > 6 else "")
             problems.add(path, section, f"not wired: {shown}", "add an entry for each of them")
 
 
+def _unknown_name(chip: ChipFile, element: str, name: str, expected: Sequence[str]) -> tuple[str, str]:
+    """Say what is wrong with a name that the layout does not have, and the remedy."""
+    missing = chip.mesh.of_missing_mzi(name) if element == "heater" else None
+    if missing is not None:
+        return f"{missing} is missing (mesh.missing), so it has no heaters", "remove one of the two entries"
+    other = "" if chip.layout == "rectangular" else f" with layout: {chip.layout}"
+    return f"a chip of {chip.ports} ports{other} has no {element} of this name", suggest(name, expected)
+
+
 def _check_limits(chip: ChipFile, path: Path, problems: Problems) -> None:
-    for key in _LIMIT_KEYS:
+    for key in LIMIT_KEYS:
         lacking = [name for name in chip.heaters.entries if chip.heaters.limit(name, key) is None]
         if lacking:
             shown = lacking[0] if len(lacking) == 1 else f"{lacking[0]} and {len(lacking) - 1} more"

@@ -26,7 +26,7 @@ class Interlock:
     names
         Names of the H heaters, in the order of every array.
     max_voltage, max_current, max_power
-        Limits, float64 (H,), in V, A and W.
+        Limits, float64 (H,), in V, A and W; 0 for heaters of stuck phases.
     max_total_power
         Limit of the summed power of all heaters in W.
     resistance_ohm, resistance_beta_per_w
@@ -86,6 +86,13 @@ class Interlock:
             raise LimitError(
                 f"heater {self.names[k]}: voltage {voltages[k]:g} V is not in the range from 0 V to "
                 f"{self.max_voltage[k]:g} V; nothing was moved; give finite voltages of at least 0 V"
+            )
+        stuck = (self.max_voltage == 0.0) & (voltages > 0.0)
+        if stuck.any():
+            k = int(np.argmax(stuck))
+            raise LimitError(
+                f"heater {self.names[k]}: its phase is stuck (mesh.stuck in chip.yaml), so it is never driven, but "
+                f"{voltages[k]:g} V were asked for; nothing was moved; leave it at 0 V"
             )
         self._check_each("voltage", voltages, self.max_voltage, "V", "max_voltage_v")
         power = self.power(voltages)

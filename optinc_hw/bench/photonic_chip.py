@@ -16,7 +16,7 @@ from optinc_hw.errors import ConfigurationError
 class HeaterChannel(InstrumentChannel):
     """One heater of the chip.
 
-    Setting voltage or power goes through the bench's interlock and ramp.
+    Setting voltage or power goes through the bench's interlock and ramp; a heater whose phase is stuck cannot be set.
 
     Parameters
     ----------
@@ -34,13 +34,14 @@ class HeaterChannel(InstrumentChannel):
         super().__init__(parent, name)
         self._bench = bench
         self._index = index
+        movable = bool(bench.layout.movable[index])
         self.voltage: Parameter = self.add_parameter(
             "voltage",
             label=f"{name} voltage",
             unit="V",
             get_cmd=self._get_voltage,
-            set_cmd=self._set_voltage,
-            vals=Numbers(0.0, float(bench.max_voltage[index])),
+            set_cmd=self._set_voltage if movable else False,
+            vals=Numbers(0.0, float(bench.max_voltage[index])) if movable else None,
             docstring="Control the heater's voltage; getting returns the value last set, without asking the driver.",
         )
         """Voltage last set, in V."""
@@ -49,8 +50,8 @@ class HeaterChannel(InstrumentChannel):
             label=f"{name} power",
             unit="W",
             get_cmd=self._get_power,
-            set_cmd=self._set_power,
-            vals=Numbers(0.0, float(bench.max_power[index])),
+            set_cmd=self._set_power if movable else False,
+            vals=Numbers(0.0, float(bench.max_power[index])) if movable else None,
             docstring="Control the heater's electrical power, computed with the calibrated or nominal resistance.",
         )
         """Electrical power in W, computed from the voltage."""

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,8 +14,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 import optinc_hw
 from optinc_hw._files import write_text
-from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import ChipLayout, TwinParameters
+from optinc_hw.bench._mesh_section import mzi_name
+from optinc_hw.errors import CalibrationError, MatrixError
+from optinc_hw.photonics import ChipLayout, MeshLayout, TwinParameters
+
+_MZI_NAME = re.compile(r"mzi_(0|[1-9]\d{0,3})_(0|[1-9]\d{0,3})")
 
 
 class _Model(BaseModel):
@@ -100,7 +105,8 @@ class Provenance(_Model):
 class CalibrationRecord(_Model):
     """The calibration of one chip, as benches load it.
 
-    A record is immutable; `content_hash` identifies it and is checked on loading.
+    A record is immutable; `content_hash` identifies it and is checked on loading.  The MZIs in ``mesh`` are those of
+    the chip; ``stuck`` names heaters that do not move their phases, which stay at the ``offset_rad`` of their entries.
     """
 
     version: Literal[1] = 1
@@ -112,17 +118,17 @@ class CalibrationRecord(_Model):
     port: tuple[PortEntry, ...]
     detectors: dict[str, DetectorEntry]
     crosstalk: tuple[CrosstalkEntry, ...]
+    stuck: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _names_match_layout(self) -> Self:
-        layout = ChipLayout(self.ports)
-        expected = {
-            "heaters": set(layout.heaters), "detectors": set(layout.detectors),
-            "mesh": {_mzi_name(mzi) for mzi in layout.mesh.mzis},
-        }  # fmt: skip
-        for field, names in expected.items():
-            if set(getattr(self, field)) != names:
-                raise ValueError(f"{field} do not name exactly those of a chip of {self.ports} ports")
+        try:
+            layout = self.layout
+        except MatrixError as error:
+            raise ValueError(f"mesh and stuck describe no chip of {self.ports} ports: {error}") from error
+        for field in ("heaters", "detectors"):
+            if set(getattr(self, field)) != set(getattr(layout, field)):
+                raise ValueError(f"{field} do not name exactly those of a chip of {self.ports} ports and this mesh")
         if len(self.port) != self.ports:
             raise ValueError(f"port has {len(self.port)} entries, the chip has {self.ports} ports")
         pairs = [(entry.heated, entry.heating) for entry in self.crosstalk]
@@ -177,7 +183,7 @@ class CalibrationRecord(_Model):
             ports=twin.ports, provenance=provenance, quality=quality,
             heaters=_heater_entries(twin, resistance_ohm, beta_per_w, sigmas),
             mesh={
-                _mzi_name(mzi): MziEntry(eta_in_rad=eta[0], eta_out_rad=eta[1], transmission=loss)
+                mzi_name(mzi): MziEntry(eta_in_rad=eta[0], eta_out_rad=eta[1], transmission=loss)
                 for mzi, eta, loss in zip(twin.layout.mesh.mzis, twin.mesh_eta, twin.mzi_transmission, strict=True)
             },
             port=tuple(_port_entry(twin, j) for j in range(twin.ports)),
@@ -185,8 +191,13 @@ class CalibrationRecord(_Model):
                 name: DetectorEntry(gain=gain, dark_w=dark)
                 for name, gain, dark in zip(twin.layout.detectors, twin.gain, twin.dark_w, strict=True)
             },
-            crosstalk=_crosstalk_entries(twin),
+            crosstalk=_crosstalk_entries(twin), stuck=twin.layout.stuck,
         )  # fmt: skip
+
+    @cached_property
+    def layout(self) -> ChipLayout:
+        """Names and order of heaters and detectors, by the MZIs and the stuck heaters of the record."""
+        return ChipLayout(self.ports, MeshLayout(self.ports, tuple(map(_mzi, self.mesh))), self.stuck)
 
     @property
     def resistance_ohm(self) -> NDArray[np.float64]:
@@ -199,15 +210,15 @@ class CalibrationRecord(_Model):
         return self._column("resistance_beta_per_w")
 
     def _column(self, field: str) -> NDArray[np.float64]:
-        return np.array([getattr(self.heaters[name], field) for name in ChipLayout(self.ports).heaters])
+        return np.array([getattr(self.heaters[name], field) for name in self.layout.heaters])
 
     def twin(self) -> TwinParameters:
         """Return the twin's parameters as arrays."""
-        layout = ChipLayout(self.ports)
+        layout = self.layout
         crosstalk = np.eye(len(layout.heaters))
         for entry in self.crosstalk:
             crosstalk[layout.heater_index[entry.heated], layout.heater_index[entry.heating]] = entry.coefficient
-        mesh = [self.mesh[_mzi_name(mzi)] for mzi in layout.mesh.mzis]
+        mesh = [self.mesh[mzi_name(mzi)] for mzi in layout.mesh.mzis]
         detectors = [self.detectors[name] for name in layout.detectors]
         return TwinParameters(
             self.ports, offset=self._column("offset_rad"), efficiency=np.pi / self._column("p_pi_w"),
@@ -220,12 +231,17 @@ class CalibrationRecord(_Model):
             output_transmission=np.array([p.output_transmission for p in self.port]),
             lo_amplitude=np.array([p.lo_amplitude_sqrt_w for p in self.port]),
             gain=np.array([d.gain for d in detectors]), dark_w=np.array([d.dark_w for d in detectors]),
+            mesh=layout.mesh, stuck=layout.stuck,
         )  # fmt: skip
 
     @property
     def content_hash(self) -> str:
         """SHA-256 of the canonical content, as hexadecimal text."""
-        return _digest(self.model_dump(mode="json"))
+        return _digest(self._content())
+
+    def _content(self) -> dict[str, Any]:  # Any: whatever JSON can hold
+        # A chip without stuck phases says nothing of them, as before there was that key.
+        return self.model_dump(mode="json", exclude=None if self.stuck else {"stuck"})
 
     def save(self, path: str | Path) -> None:
         """Write the record as JSON, to a temporary name first, then renamed.
@@ -236,7 +252,7 @@ class CalibrationRecord(_Model):
             If the file cannot be written; an old file is then still whole.
         """
         target = Path(path)
-        content = {"content_hash": self.content_hash, **self.model_dump(mode="json")}
+        content = {"content_hash": self.content_hash, **self._content()}
         try:
             write_text(target, json.dumps(content, indent=1) + "\n")
         except OSError as error:
@@ -294,12 +310,16 @@ def _first_problem(error: ValidationError) -> str:
     return f"{key}: {first['msg']}"
 
 
-def _mzi_name(mzi: tuple[int, int]) -> str:
-    return f"mzi_{mzi[0]}_{mzi[1]}"
+def _mzi(name: str) -> tuple[int, int]:
+    """Place of an MZI by its name."""
+    found = _MZI_NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"mesh.{name}: an MZI is named mzi_<column>_<upper mode>")
+    return int(found[1]), int(found[2])
 
 
 def _angles(entries: list[CouplerEntry] | list[MziEntry]) -> NDArray[np.float64]:
-    return np.array([[entry.eta_in_rad, entry.eta_out_rad] for entry in entries])
+    return np.array([[entry.eta_in_rad, entry.eta_out_rad] for entry in entries], dtype=np.float64).reshape(-1, 2)
 
 
 def _heater_entries(

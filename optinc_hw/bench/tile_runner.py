@@ -73,6 +73,10 @@ class BenchTileRunner:
             raise CalibrationError(
                 f"the twin has {self._twin.ports} ports, the bench {bench.layout.ports}; use the record of this chip"
             )
+        if self._twin.layout != bench.layout:
+            raise CalibrationError(
+                "the twin has other MZIs or other stuck phases than the bench; use the record of this chip"
+            )
         self._programmed: ProgrammedMatrix | None = None
 
     @property

@@ -34,70 +34,41 @@ class BareArms:
 
 def bare_arms(layout: ChipLayout) -> BareArms:
     """List the bare arms of a chip: lower arms, and modes that pass a column beside its MZIs."""
-    n = layout.ports
-    push = _Push(layout)
-    heaters = layout.heater_sites
-    sites: list[tuple[float, float]] = []
-    effects: list[NDArray[np.float64]] = []
-
-    def add(x: float, y: float, effect: NDArray[np.float64]) -> None:
-        sites.append((x, y))
-        effects.append(effect)
-
-    for i, (theta, phi) in enumerate(zip(layout.input_theta, layout.input_phi, strict=True)):
-        add(heaters[theta, 0], 2.0 * i + 1.0, push.unit(phi) - push.unit(theta))
-    for column in range(n):
-        for mode in range(n):
-            cell = push.cell(column, mode)
-            if cell is None:
-                beyond = push.before(column + 1, mode)
-                add(2.0 * column, float(mode), beyond)
-                add(2.0 * column + 1.0, float(mode), beyond)
-            elif layout.mesh.mzis[cell][1] != mode:
-                add(2.0 * column, float(mode), push.before(column, mode))
-                add(2.0 * column + 1.0, float(mode), push.lower(column, cell, layout.mesh_theta[cell]))
-    for out, att in zip(layout.output_phase, layout.attenuator, strict=True):
-        add(heaters[att, 0], heaters[att, 1] + ATTENUATOR_ARM_GAP, push.unit(out) - push.unit(att))
-    return BareArms(np.array(sites), np.stack(effects, axis=1))
+    heaters, unit = layout.heater_sites, np.eye(len(layout.heaters))
+    # Columns from the last to the first: a phase before a column is known from those behind it.
+    columns: list[_Arms] = []
+    behind = unit[layout.output_phase]
+    for column in reversed(range(layout.mesh.depth)):
+        behind, arms = _before_column(layout, column, behind, unit)
+        columns.append(arms)
+    inputs = [
+        (heaters[theta, 0], 2.0 * i + 1.0, unit[phi] - unit[theta])
+        for i, (theta, phi) in enumerate(zip(layout.input_theta, layout.input_phi, strict=True))
+    ]
+    attenuators = [
+        (heaters[att, 0], heaters[att, 1] + ATTENUATOR_ARM_GAP, unit[out] - unit[att])
+        for out, att in zip(layout.output_phase, layout.attenuator, strict=True)
+    ]
+    arms = [*inputs, *(arm for column in reversed(columns) for arm in column), *attenuators]
+    return BareArms(np.array([(x, y) for x, y, _ in arms]), np.stack([effect for *_, effect in arms], axis=1))
 
 
-class _Push:
-    """Pushes unit phases through the mesh, remembering what it found."""
+_Arms = list[tuple[float, float, NDArray[np.float64]]]
 
-    def __init__(self, layout: ChipLayout) -> None:
-        self.layout = layout
-        self._index = {mzi: k for k, mzi in enumerate(layout.mesh.mzis)}
-        self._known: dict[tuple[int, int], NDArray[np.float64]] = {}
 
-    def unit(self, heater: int) -> NDArray[np.float64]:
-        """Return one unit on a heated arm."""
-        vector = np.zeros(len(self.layout.heaters))
-        vector[heater] = 1.0
-        return vector
-
-    def cell(self, column: int, mode: int) -> int | None:
-        """Return the MZI that a mode meets in a column, if any."""
-        return self._index.get((column, mode), self._index.get((column, mode - 1)))
-
-    def before(self, column: int, mode: int) -> NDArray[np.float64]:
-        """Return what stands for one unit on ``mode`` before a column."""
-        key = (column, mode)
-        if key not in self._known:
-            self._known[key] = self._resolve(column, mode)
-        return self._known[key]
-
-    def _resolve(self, column: int, mode: int) -> NDArray[np.float64]:
-        if column == self.layout.ports:
-            return self.unit(self.layout.output_phase[mode])
-        cell = self.cell(column, mode)
-        if cell is None:
-            return self.before(column + 1, mode)
-        if self.layout.mesh.mzis[cell][1] == mode:
-            return self.unit(self.layout.mesh_phi[cell])
-        return self.lower(column, cell, self.layout.mesh_phi[cell])
-
-    def lower(self, column: int, cell: int, upper_heater: int) -> NDArray[np.float64]:
-        """One unit on a lower arm: minus one on the upper arm, plus one on both outputs of the MZI."""
-        upper = self.layout.mesh.mzis[cell][1]
-        common = self.before(column + 1, upper) + self.before(column + 1, upper + 1)
-        return common - self.unit(upper_heater)
+def _before_column(
+    layout: ChipLayout, column: int, behind: NDArray[np.float64], unit: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], _Arms]:
+    """Return what stands for one unit on each mode (n, H) before a column, and the column's bare arms."""
+    mesh = layout.mesh
+    before = behind.copy()
+    arms = {mode: [(2.0 * column + x, float(mode), behind[mode]) for x in (0.0, 1.0)] for mode in range(layout.ports)}
+    for cell in mesh.columns[column]:
+        upper = mesh.mzis[cell][1]
+        lower, common = upper + 1, behind[upper] + behind[upper + 1]
+        # A unit on the lower arm is minus one on the upper arm and plus one on both outputs of the MZI.
+        before[upper], before[lower] = unit[layout.mesh_phi[cell]], common - unit[layout.mesh_phi[cell]]
+        inside = common - unit[layout.mesh_theta[cell]]
+        arms[upper] = []
+        arms[lower] = [(2.0 * column, float(lower), before[lower]), (2.0 * column + 1.0, float(lower), inside)]
+    return before, [arm for mode in range(layout.ports) for arm in arms[mode]]
