@@ -1,7 +1,14 @@
 """Phases moved between the arms on which chips have their phase shifters; the matrix stays the same.
 
-A phase common to both arms passes an MZI unchanged, whatever its couplers and losses are, so what one placement
-cannot express at an MZI is carried on to the next one and in the end to a port.
+A shifter that turns the arms of a pair by x and y does what x - y on the upper arm alone does, and y on both. What is
+common to both arms passes an MZI unchanged, whatever its couplers and losses are; so it is carried on to the next
+column, in the end to the ports, and what it has gathered differently on two modes is put into the next external phase.
+
+A unitary of n modes has n^2 free phases and n(n-1)/2 MZIs have n(n-1), so n more are needed. With external phases
+before the MZIs they have to be at the outputs. At the inputs, what differs between two modes does no more than the
+external phase of the MZI behind, and what they share stays shared: the outputs of the last MZIs cannot be turned
+against one another. Hence (before, outputs) and its mirror image (after, inputs) reach every unitary, and phases are
+converted to no other arrangement; `MeshPhases` describes chips that have one.
 """
 
 import numpy as np
@@ -24,7 +31,7 @@ def convert_phases(phases: MeshPhases, placement: PhasePlacement) -> MeshPhases:
         Phases in any placement, one setting or a batch.
     placement
         Where the phase shifters are wanted. With external phases before the MZIs the rest goes to the outputs, with
-        external phases after them it goes to the inputs: the only two arrangements that reach every unitary.
+        external phases after them it goes to the inputs.
 
     Returns
     -------
@@ -42,15 +49,16 @@ def to_standard(phases: MeshPhases) -> MeshPhases:
         return phases
     upper, lower = _ARMS[placement.external]
     inner_upper, inner_lower = _ARMS[placement.internal]
-    phi = np.empty_like(phases.phi)
-    carried = np.zeros_like(phases.output) if phases.input is None else phases.input.copy()
+    ahead, behind = (1.0, 0.0) if placement.side == "before" else (0.0, 1.0)
+    phi = np.empty(np.shape(phases.phi))
+    carried = np.zeros(np.shape(phases.output)) if phases.input is None else np.array(phases.input, dtype=np.float64)
     for column, modes in _columns(phases):
-        before, after = _split(phases.phi[..., column], placement)
-        bottom = carried[..., modes + 1] + lower * before
-        phi[..., column] = carried[..., modes] + upper * before - bottom
-        bottom = bottom + inner_lower * phases.theta[..., column]
-        carried[..., modes] = wrapped(bottom + upper * after)
-        carried[..., modes + 1] = wrapped(bottom + lower * after)
+        external = phases.phi[..., column]
+        bottom = carried[..., modes + 1] + ahead * lower * external
+        phi[..., column] = carried[..., modes] + ahead * upper * external - bottom
+        bottom += inner_lower * phases.theta[..., column]
+        carried[..., modes] = wrapped(bottom + behind * upper * external)
+        carried[..., modes + 1] = wrapped(bottom + behind * lower * external)
     theta = (inner_upper - inner_lower) * phases.theta
     return MeshPhases(phases.layout, wrapped(theta), wrapped(phi), wrapped(phases.output + carried))
 
@@ -58,7 +66,7 @@ def to_standard(phases: MeshPhases) -> MeshPhases:
 def from_standard(phases: MeshPhases, placement: PhasePlacement) -> MeshPhases:
     """Express standard phases, rest at the outputs, in another placement."""
     if placement == STANDARD:
-        return phases
+        return MeshPhases(phases.layout, wrapped(phases.theta), wrapped(phases.phi), wrapped(phases.output))
     return _towards_outputs(phases, placement) if placement.side == "before" else _towards_inputs(phases, placement)
 
 
@@ -72,35 +80,35 @@ def fold_push_pull(phases: MeshPhases) -> MeshPhases:
     Returns
     -------
     MeshPhases
-        In push-pull; theta in [-pi, pi], phi in [pi/2, 3 pi/2), output in [0, 2 pi).
+        In push-pull; theta in [-pi, pi], phi in [pi/2, 3 pi/2], output in [0, 2 pi).
     """
     return _towards_outputs(phases, _PUSH_PULL, fold=True)
 
 
 def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return angles in [0, 2 pi)."""
-    # Twice: a tiny negative phase modulo 2 pi is rounded to 2 pi itself.
-    return np.asarray(np.mod(np.mod(angle, _TWO_PI), _TWO_PI), dtype=np.float64)
+    turned = np.mod(angle, _TWO_PI)
+    # A tiny negative phase modulo 2 pi is rounded to 2 pi itself.
+    return np.asarray(np.where(turned < _TWO_PI, turned, 0.0), dtype=np.float64)
 
 
 def _towards_outputs(phases: MeshPhases, placement: PhasePlacement, *, fold: bool = False) -> MeshPhases:
     upper, lower = _ARMS[placement.external]
     inner_upper, inner_lower = _ARMS[placement.internal]
     theta = wrapped(phases.theta / (inner_upper - inner_lower))
-    phi = np.empty_like(phases.phi)
-    carried = np.zeros_like(phases.output)
+    phi = np.empty(np.shape(phases.phi))
+    carried = np.zeros(np.shape(phases.output))
     for column, modes in _columns(phases):
         bottom = carried[..., modes + 1]
         turned = wrapped((carried[..., modes] - bottom + phases.phi[..., column]) / (upper - lower))
-        flip = np.zeros_like(turned)
-        inner = theta[..., column]
+        inner, flip = theta[..., column], np.zeros(())
         if fold:
-            inner = wrapped(inner + np.pi) - np.pi
             flip = np.where(np.abs(turned - np.pi) > np.pi / 2.0, np.pi, 0.0)
             turned = wrapped(turned + flip)
-        theta[..., column] = np.where(flip > 0.0, -inner, inner)
+            inner = wrapped(inner + np.pi) - np.pi
+        # Of theta as it was, flipped or not: T(theta, phi) = exp(i theta) diag(1, -1) T(-theta, phi + pi).
         bottom = bottom - lower * turned - inner_lower * inner
-        phi[..., column] = turned
+        theta[..., column], phi[..., column] = np.where(flip > 0.0, -inner, inner), turned
         carried[..., modes] = wrapped(bottom)
         carried[..., modes + 1] = wrapped(bottom + flip)
     return MeshPhases(phases.layout, theta, phi, wrapped(phases.output + carried), placement=placement)
@@ -110,25 +118,19 @@ def _towards_inputs(phases: MeshPhases, placement: PhasePlacement) -> MeshPhases
     upper, lower = _ARMS[placement.external]
     inner_upper, inner_lower = _ARMS[placement.internal]
     theta = wrapped(phases.theta / (inner_upper - inner_lower))
-    phi = np.empty_like(phases.phi)
-    carried = phases.output.copy()
+    phi = np.empty(np.shape(phases.phi))
+    carried = np.array(phases.output, dtype=np.float64)
     for column, modes in reversed(_columns(phases)):
         bottom = carried[..., modes + 1]
         phi[..., column] = wrapped((carried[..., modes] - bottom) / (upper - lower))
         bottom = bottom - lower * phi[..., column] - inner_lower * theta[..., column]
         carried[..., modes] = wrapped(bottom + phases.phi[..., column])
         carried[..., modes + 1] = wrapped(bottom)
-    rest = np.zeros_like(phases.output)
+    rest = np.zeros(np.shape(phases.output))
     return MeshPhases(phases.layout, theta, phi, rest, input=wrapped(carried), placement=placement)
 
 
-def _split(phi: NDArray[np.float64], placement: PhasePlacement) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """External phases before and after the MZIs."""
-    nothing = np.zeros_like(phi)
-    return (phi, nothing) if placement.side == "before" else (nothing, phi)
-
-
-def _columns(phases: MeshPhases) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """List indices and upper modes of the MZIs of each column that has any."""
-    layout = phases.layout
-    return [(np.asarray(column, dtype=np.int64), layout.modes[list(column)]) for column in layout.columns if column]
+def _columns(phases: MeshPhases) -> list[tuple[slice, NDArray[np.int64]]]:
+    """List the range and the upper modes of the MZIs of each column that has any."""
+    spans = [slice(column[0], column[-1] + 1) for column in phases.layout.columns if column]
+    return [(span, phases.layout.modes[span]) for span in spans]
