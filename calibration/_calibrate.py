@@ -188,12 +188,14 @@ def verify(
     Raises
     ------
     CalibrationError
-        If the record is of another number of ports, a detector is out of range, or settings or seed are too small.
+        If the record is of another layout, a detector is out of range, or settings or seed are too small.
     """
     if settings < 1 or seed < 0:
         raise CalibrationError(f"settings = {settings}, seed = {seed}: at least 1 setting and a seed of at least 0")
     if record.ports != bench.layout.ports:
         raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
+    if record.layout != bench.layout:
+        raise CalibrationError("the record is of a chip with other MZIs or other stuck phases than chip.yaml describes")
     twin = record.twin()
     session = Session(bench, np.random.default_rng((_VERIFICATION_STREAM, seed)), progress or _silent)
     session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w

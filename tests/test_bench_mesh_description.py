@@ -14,11 +14,18 @@ from twins import matched_twin
 from typer.testing import CliRunner
 
 import optinc_hw
-from calibration import calibrate
+from calibration import calibrate, verify
 from optinc_hw.bench import Bench, BenchTileRunner, CalibrationRecord, PhotonicChip, check_bench, read_description
 from optinc_hw.cli import app
-from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError
-from optinc_hw.photonics import ChipLayout, MeshLayout, RectangularLayout, TriangularLayout, TwinParameters
+from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError, MatrixError
+from optinc_hw.photonics import (
+    ChipLayout,
+    MeshLayout,
+    RectangularLayout,
+    TriangularLayout,
+    TwinParameters,
+    program_matrix,
+)
 from optinc_hw.units import dbm_to_watt
 from simulated_instruments import HiddenChip
 
@@ -242,6 +249,23 @@ def test_a_simulated_bench_has_the_mesh_of_its_file():
         assert_predicted(moved, powers, readings)
 
 
+def test_a_record_of_a_mesh_with_gaps_can_be_verified():
+    """Nothing but losses of single arms tells the twin of the hidden chip's own parameters from the chip."""
+    with Bench.open(TRIANGULAR, simulate=True, seed=3) as bench:
+        hidden = HiddenChip.from_seed(3, 4, mesh=bench.layout.mesh, stuck_rad=bench.description.chip.mesh.stuck_rad)
+        truth, laser_w = hidden.parameters, dbm_to_watt(bench.description.chip.laser.power_dbm)
+        electrical = {"resistance_ohm": truth.resistance_ohm, "beta_per_w": truth.resistance_growth_per_w}
+        twin = matched_twin(hidden, laser_w)
+        own = np.diagonal(twin.crosstalk)  # heat on bare arms; a record counts it to the efficiency
+        twin = replace(twin, crosstalk=twin.crosstalk / own, efficiency=twin.efficiency * own)
+        found = verify(bench, record_of(twin, **electrical), settings=5)
+        other = TwinParameters.nominal(4, **TWIN, mesh=bench.layout.mesh)
+        with pytest.raises(CalibrationError, match="other MZIs or other stuck phases than"):
+            verify(bench, record_of(other))
+    assert found.settings == 5
+    assert found.residual_over_noise < 20.0
+
+
 def assert_predicted(twin, powers, readings):
     from test_simulated_meshes import predicted
 
@@ -319,6 +343,20 @@ def test_a_record_whose_parts_do_not_agree_is_refused(tmp_path, changes, message
     (tmp_path / "record.json").write_text(json.dumps(content))
     with pytest.raises(CalibrationError, match=message):
         CalibrationRecord.load(tmp_path / "record.json")
+
+
+@pytest.mark.parametrize(
+    ("mesh", "stuck", "message"),
+    [
+        (TriangularLayout(4), {}, r"mesh \(6 MZIs in 5 columns\) is not a complete rectangular one"),
+        (RectangularLayout(4).without([(1, 1)]), {}, r"mesh \(5 MZIs in 4 columns\) is not a complete"),
+        (None, {"mzi_1_1_phi": 0.4}, r"phases of this chip are stuck \(mzi_1_1_phi\)"),
+    ],
+)
+def test_matrices_are_not_programmed_on_meshes_with_gaps(mesh, stuck, message):
+    twin = TwinParameters.nominal(4, **TWIN, mesh=mesh, stuck_rad=stuck)
+    with pytest.raises(MatrixError, match=message):
+        program_matrix(twin, 0.5 * np.eye(4))
 
 
 def test_a_bench_takes_only_records_and_twins_of_its_own_mesh(write):

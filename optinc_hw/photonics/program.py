@@ -11,6 +11,8 @@ from optinc_hw.photonics._decompose import decompose
 from optinc_hw.photonics._unitary import real_matrix
 from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
+from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.mesh_layout import RectangularLayout
 from optinc_hw.photonics.realise import unitary_of_real_part
 from optinc_hw.photonics.twin import TwinParameters
 
@@ -150,8 +152,9 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     Raises
     ------
     MatrixError
-        If the matrix is not real and finite, does not fit the chip, its norm exceeds 1, or the chip's couplers and
-        losses keep the twin more than `MAX_RESIDUAL` away from it.
+        If the matrix is not real and finite, does not fit the chip, its norm exceeds 1, the chip's mesh is not a
+        complete rectangular one whose phases all follow their heaters, or its couplers and losses keep the twin more
+        than `MAX_RESIDUAL` away from the matrix.
     LimitError
         If a heater would exceed its limit.
     """
@@ -159,6 +162,7 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     n = parameters.ports
     if max(target.shape) > n:
         raise MatrixError(f"a matrix of shape {target.shape} does not fit a chip of {n} ports; cut it into tiles")
+    _require_complete(parameters.layout)
     norm = float(np.linalg.norm(target, 2))
     if norm > 1.0 + 1e-9:
         raise MatrixError(f"the matrix has spectral norm {norm:.6g}; a passive mesh realises at most 1")
@@ -179,6 +183,20 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     off = np.setdiff1d(np.arange(n), inputs)
     leak = _quadrature(parameters, phases)[: len(target), off] @ floor[off] / (reference * row_scale)
     return ProgrammedMatrix(parameters, target, inputs, power, row_scale, reference, leak, limits, residual)
+
+
+def _require_complete(layout: ChipLayout) -> None:
+    """Refuse meshes for which there is no start of the refinement."""
+    if layout.mesh != RectangularLayout(layout.ports):
+        raise MatrixError(
+            f"this chip's mesh ({len(layout.mesh.mzis)} MZIs in {layout.mesh.depth} columns) is not a complete "
+            "rectangular one, and matrices are programmed on those only; drive its heaters with powers of your own"
+        )
+    if layout.stuck:
+        raise MatrixError(
+            f"phases of this chip are stuck ({', '.join(layout.stuck)}), and matrices are programmed only on chips whose "
+            "phases all follow their heaters; drive its heaters with powers of your own"
+        )
 
 
 def _ideal_phases(parameters: TwinParameters, padded: NDArray[np.float64]) -> NDArray[np.float64]:
