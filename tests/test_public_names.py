@@ -10,7 +10,7 @@ NAMES = {
         Bench OptincError __version__
     """,
     "optinc_hw.photonics": """
-        BlockRealisation ChipElements ChipLayout ChipModel MeshImperfections MeshLayout MeshPhases PhasePlacement
+        BlockRealisation ChipElements ChipLayout ChipModel MeshImperfections MeshLayout MeshModel MeshPhases PhasePlacement
         ProgrammedMatrix RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout
         TwinParameters convert_phases coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix
         nearest_unitary power_from_voltage

@@ -9,6 +9,7 @@ from optinc_hw.photonics.chip_model import ChipElements, ChipModel
 from optinc_hw.photonics.heaters import power_from_voltage, solve_powers, voltage_from_power
 from optinc_hw.photonics.layout import ChipLayout
 from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, TriangularLayout
+from optinc_hw.photonics.mesh_model import MeshModel
 from optinc_hw.photonics.placement import convert_phases
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
 from optinc_hw.photonics.realise import (
@@ -28,6 +29,7 @@ __all__ = [
     "ChipModel",
     "MeshImperfections",
     "MeshLayout",
+    "MeshModel",
     "MeshPhases",
     "PhasePlacement",
     "ProgrammedMatrix",

@@ -1,13 +1,18 @@
-"""The matrix that a mesh makes."""
+"""The matrix that a mesh makes, and gradients of it, in numpy arrays."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases
-from optinc_hw.photonics._mzi import mzi_matrix
+from optinc_hw.errors import MatrixError
+from optinc_hw.photonics import _engine
+from optinc_hw.photonics._mesh import STANDARD, MeshImperfections, MeshPhases
 from optinc_hw.photonics.placement import to_standard
+
+_IDEAL_COUPLING = math.sqrt(0.5)
 
 
 def mesh_matrix(phases: MeshPhases, imperfections: MeshImperfections | None = None) -> NDArray[np.complex128]:
@@ -31,23 +36,105 @@ def mesh_matrix(phases: MeshPhases, imperfections: MeshImperfections | None = No
     MatrixError
         If the imperfections do not fit the layout.
     """
+    standard, couplings, batch = _prepared(phases, imperfections)
+    made, _ = _engine.transfer(phases.layout, *_flat(standard, batch), couplings, undo=False)
+    return made.reshape(*batch, phases.layout.ports, phases.layout.ports)
+
+
+def mesh_vjp(
+    phases: MeshPhases, imperfections: MeshImperfections | None, cotangent: NDArray[np.complex128]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Pull a gradient with respect to the matrix back to the phases.
+
+    Parameters
+    ----------
+    phases
+        In the standard placement, without phases at the inputs, one setting or a batch.
+    imperfections
+        As for `mesh_matrix`; phases of stuck MZIs have no gradient.
+    cotangent
+        ``dL/dRe(S) + i dL/dIm(S)`` (..., n, n), so that ``dL = Re sum conj(G) dS``.
+
+    Returns
+    -------
+    tuple
+        ``dL/dtheta`` and ``dL/dphi`` (..., K) and ``dL/doutput`` (..., n), in 1/rad.
+
+    Raises
+    ------
+    MatrixError
+        If the phases are not in the standard placement or a shape does not fit.
+    """
+    if phases.placement != STANDARD or phases.input is not None:
+        raise MatrixError("gradients are for phases in the standard placement; use convert_phases first")
     layout = phases.layout
-    flaws = MeshImperfections.ideal(layout) if imperfections is None else imperfections
-    flaws.check(layout)
-    standard = to_standard(stuck(phases, flaws))
-    cells = mzi_matrix(standard.theta, standard.phi, flaws.eta_in, flaws.eta_out) * flaws.transmission[..., None, None]
-    shape = (*cells.shape[:-3], layout.ports, layout.ports)
-    state = np.broadcast_to(np.eye(layout.ports, dtype=np.complex128), shape).copy()
-    for k, (_, mode) in enumerate(layout.mzis):
-        state[..., mode : mode + 2, :] = cells[..., k, :, :] @ state[..., mode : mode + 2, :]
-    return np.asarray(np.exp(1j * standard.output)[..., :, None] * state, dtype=np.complex128)
+    standard, couplings, batch = _prepared(phases, imperfections)
+    if np.shape(cotangent) != (*batch, layout.ports, layout.ports):
+        expected = (*batch, layout.ports, layout.ports)
+        raise MatrixError(f"the cotangent has shape {np.shape(cotangent)}, the matrix has {expected}")
+    flat = _flat(standard, batch)
+    _, sweep = _engine.transfer(layout, *flat, couplings, undo=True)
+    given = np.asarray(cotangent, dtype=np.complex128).reshape(math.prod(batch), layout.ports, layout.ports)
+    theta, phi, output, _ = _engine.transfer_vjp(layout, flat[2], sweep, given, statics=False)
+    mzis = len(layout.mzis)
+    gradients = {"theta": theta.reshape(*batch, mzis), "phi": phi.reshape(*batch, mzis)}
+    if imperfections is not None:
+        for name, gradient in gradients.items():
+            forced = getattr(imperfections, f"stuck_{name}")
+            if forced is not None:
+                gradients[name] = np.where(np.isnan(forced), gradient, 0.0)
+    return gradients["theta"], gradients["phi"], output.reshape(*batch, layout.ports)
 
 
 def stuck(phases: MeshPhases, imperfections: MeshImperfections) -> MeshPhases:
-    """Replace the phases that stuck MZIs do not follow."""
+    """Replace the phases that stuck MZIs do not follow; the batch grows to that of the imperfections."""
     values = {}
     for name in ("theta", "phi"):
         forced = getattr(imperfections, f"stuck_{name}")
         if forced is not None:
             values[name] = np.where(np.isnan(forced), getattr(phases, name), forced)
-    return replace(phases, **values) if values else phases
+    if not values:
+        return phases
+    batch = np.broadcast_shapes(*(value.shape[:-1] for value in values.values()), phases.batch)
+    for name in ("theta", "phi", "output", "input"):
+        value = values.get(name, getattr(phases, name))
+        if value is not None:
+            values[name] = np.broadcast_to(value, (*batch, value.shape[-1]))
+    return replace(phases, **values)
+
+
+def _prepared(
+    phases: MeshPhases, imperfections: MeshImperfections | None
+) -> tuple[MeshPhases, NDArray[np.float64], tuple[int, ...]]:
+    """Phases in the standard placement, couplings (B or 1, K, 6), and the leading axes."""
+    if imperfections is None:
+        standard = to_standard(phases)
+        return standard, np.full((1, len(phases.layout.mzis), 6), _IDEAL_COUPLING), phases.batch
+    imperfections.check(phases.layout)
+    standard = to_standard(stuck(phases, imperfections))
+    couplings = _couplings(imperfections)
+    batch = np.broadcast_shapes(standard.batch, couplings.shape[:-2])
+    chips = batch if couplings.ndim > 2 else ()
+    couplings = np.broadcast_to(couplings, (*chips, *couplings.shape[-2:]))
+    return standard, couplings.reshape(math.prod(chips), *couplings.shape[-2:]), batch
+
+
+def _couplings(imperfections: MeshImperfections) -> NDArray[np.float64]:
+    """Six numbers (..., K, 6) an MZI, as ``_kernels`` has them."""
+    arms = np.ones(2) if imperfections.arms is None else imperfections.arms
+    through = np.asarray(imperfections.transmission, np.float64)[..., None] * arms
+    cosine, sine = np.cos(imperfections.eta_out)[..., None], np.sin(imperfections.eta_out)[..., None]
+    second = np.stack(np.broadcast_arrays(cosine * through, sine * through), axis=-1)
+    first = np.stack([np.cos(imperfections.eta_in), np.sin(imperfections.eta_in)], axis=-1)
+    batch = np.broadcast_shapes(first.shape[:-1], second.shape[:-2])
+    first, second = np.broadcast_to(first, (*batch, 2)), np.broadcast_to(second, (*batch, 2, 2))
+    return np.concatenate([first, second.reshape(*batch, 4)], axis=-1)
+
+
+def _flat(phases: MeshPhases, batch: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Theta, phi and output phases as tensors with one leading axis."""
+    parts = []
+    for values in (phases.theta, phases.phi, phases.output):
+        flat = np.broadcast_to(values, (*batch, values.shape[-1])).reshape(math.prod(batch), values.shape[-1])
+        parts.append(torch.from_numpy(np.require(flat, np.float64, ["C", "W"])))
+    return parts[0], parts[1], parts[2]

@@ -1,0 +1,289 @@
+"""A mesh as a differentiable torch model: matrices and fields, of one setting or of batches of settings and chips."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from optinc_hw.errors import MatrixError
+from optinc_hw.photonics import _engine, _torch_mesh
+from optinc_hw.photonics._mesh import MeshImperfections
+from optinc_hw.photonics._mzi import IDEAL_ETA
+from optinc_hw.photonics.mesh_layout import MeshLayout
+
+Backend = Literal["auto", "numba", "torch"]
+_NARROW = 0.5
+"""With more vectors a setting than this times n, the matrix is made first and multiplied then."""
+_SMALL_MESH, _LARGE_BATCH = 32, 16
+"""Matrices of many settings of a small mesh are made by sending unit vectors through all settings at once."""
+
+
+class MeshModel:
+    """Forward model of a mesh, differentiable in phases, couplers, losses and fields.
+
+    Backward passes undo the mesh MZI by MZI, so memory does not grow with its depth; MZIs that cannot be undone (dead
+    arms, much loss) save their inputs.  On the CPU compiled kernels do the work, elsewhere torch operations.
+
+    Parameters
+    ----------
+    layout
+        The mesh, with K MZIs on n modes.
+    eta_in, eta_out
+        Splitting angles ``(..., K)`` in rad of each MZI's couplers; None means pi/4.
+    transmission
+        Field transmission ``(..., K)`` of each MZI; None means 1.
+    arms
+        Field transmission ``(..., K, 2)`` of the arms between its couplers; None means 1.
+    backend
+        ``"auto"`` chooses by device; ``"torch"`` uses torch operations everywhere, whose matrices can be
+        differentiated twice; ``"numba"`` insists on the kernels.
+
+    Raises
+    ------
+    MatrixError
+        If a shape does not fit the layout or the backend is unknown.
+
+    Notes
+    -----
+    Real dtypes decide the precision: float32 phases give complex64 results, float64 phases complex128. Leading axes
+    of phases and elements broadcast: settings of one chip, one setting of many chips, or one each.
+    """
+
+    def __init__(
+        self,
+        layout: MeshLayout,
+        *,
+        eta_in: Tensor | None = None,
+        eta_out: Tensor | None = None,
+        transmission: Tensor | None = None,
+        arms: Tensor | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        if backend not in ("auto", "numba", "torch"):
+            raise MatrixError(f"unknown backend {backend!r}; choose 'auto', 'numba' or 'torch'")
+        mzis = len(layout.mzis)
+        for name, value, tail in (
+            ("eta_in", eta_in, (mzis,)), ("eta_out", eta_out, (mzis,)), ("transmission", transmission, (mzis,)),
+            ("arms", arms, (mzis, 2)),
+        ):  # fmt: skip
+            if value is not None and tuple(value.shape[-len(tail) :]) != tail:
+                raise MatrixError(f"{name} has shape {tuple(value.shape)}, the layout needs (..., *{tail})")
+        self.layout = layout
+        self._elements = (eta_in, eta_out, transmission, arms)
+        self._backend = backend
+        self._fixed: Tensor | None = None
+
+    @classmethod
+    def from_imperfections(
+        cls,
+        layout: MeshLayout,
+        imperfections: MeshImperfections,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | None = None,
+    ) -> "MeshModel":
+        """Return the model of a mesh with known couplers and losses.
+
+        Raises
+        ------
+        MatrixError
+            If the imperfections do not fit the layout.
+        """
+        imperfections.check(layout)
+        values = (getattr(imperfections, name) for name in ("eta_in", "eta_out", "transmission", "arms"))
+        tensors = [None if v is None else torch.as_tensor(v, dtype=dtype, device=device) for v in values]
+        return cls(layout, eta_in=tensors[0], eta_out=tensors[1], transmission=tensors[2], arms=tensors[3])
+
+    def matrix(self, theta: Tensor, phi: Tensor, output: Tensor | None = None) -> Tensor:
+        """Compute transfer matrices.
+
+        Parameters
+        ----------
+        theta, phi
+            Internal and external phases ``(..., K)`` in rad, in the standard placement.
+        output
+            Phases ``(..., n)`` behind the mesh in rad; None means 0.
+
+        Returns
+        -------
+        Tensor
+            ``(..., n, n)`` complex; the leading axes are those of phases and elements, broadcast.
+
+        Raises
+        ------
+        MatrixError
+            If a shape does not fit the layout.
+        """
+        couplings = self._checked(theta, phi, output)
+        batch = _batch(theta, phi, output, couplings)
+        n = self.layout.ports
+        if not self._compiled(theta):
+            cell = _torch_mesh.cells(theta, phi, couplings)
+            made = _turned(output, _torch_mesh.transfer(self.layout, cell))
+            return made.expand(*batch, n, n)
+        rest = theta.new_zeros(n) if output is None else output
+        flat = [_flat(part, batch) for part in (theta, phi, rest)]
+        if n <= _SMALL_MESH and len(flat[0]) >= _LARGE_BATCH:
+            identity = torch.eye(n, dtype=_complex(theta.dtype)).expand(len(flat[0]), n, n)
+            fields = self._settings(flat[0], flat[1], couplings, batch, identity)
+            return _turned(flat[2], fields).reshape(*batch, n, n)
+        chips = couplings[None] if couplings.ndim == 2 else _flat(couplings, batch, 2)
+        made = _Transfer.apply(*flat, chips, self.layout)  # type: ignore[no-untyped-call]
+        return made.reshape(*batch, n, n)  # type: ignore[no-any-return]
+
+    def apply(self, theta: Tensor, phi: Tensor, output: Tensor | None, fields: Tensor) -> Tensor:
+        """Send fields through the mesh.
+
+        Parameters
+        ----------
+        theta, phi
+            Internal and external phases ``(..., K)`` in rad, in the standard placement.
+        output
+            Phases ``(..., n)`` behind the mesh in rad; None means 0.
+        fields
+            Input fields ``(..., n, w)`` complex: w vectors a setting.
+
+        Returns
+        -------
+        Tensor
+            Output fields ``(..., n, w)``; leading axes broadcast.
+
+        Raises
+        ------
+        MatrixError
+            If a shape does not fit the layout.
+        """
+        couplings = self._checked(theta, phi, output)
+        n = self.layout.ports
+        if fields.ndim < 2 or fields.shape[-2] != n:
+            raise MatrixError(f"fields have shape {tuple(fields.shape)}; the mesh needs (..., {n}, w)")
+        batch = _batch(theta, phi, output, couplings)
+        if math.prod(batch) == 1 or fields.shape[-1] > _NARROW * n:
+            return self.matrix(theta, phi, output) @ fields
+        batch = np.broadcast_shapes(batch, fields.shape[:-2])
+        width = fields.shape[-1]
+        flat = [_flat(part, batch) for part in (theta, phi)]
+        sent = _flat(fields, batch, 2)
+        if self._compiled(theta):
+            got = self._settings(flat[0], flat[1], couplings, batch, sent)
+        else:
+            cell = _torch_mesh.cells(flat[0], flat[1], couplings if couplings.ndim == 2 else _flat(couplings, batch, 2))
+            got = _torch_mesh.settings(self.layout, cell, sent)
+        return _turned(output, got.reshape(*batch, n, width))
+
+    def _settings(
+        self, theta: Tensor, phi: Tensor, couplings: Tensor, batch: tuple[int, ...], fields: Tensor
+    ) -> Tensor:
+        shared = couplings.ndim == 2
+        own = couplings if shared else _flat(couplings, batch, 2).permute(1, 2, 0)
+        return _Settings.apply(theta.T, phi.T, own, fields, self.layout)  # type: ignore[no-untyped-call,no-any-return]
+
+    def _compiled(self, theta: Tensor) -> bool:
+        if self._backend == "auto":
+            return theta.device.type == "cpu"
+        return self._backend == "numba"
+
+    def _checked(self, theta: Tensor, phi: Tensor, output: Tensor | None) -> Tensor:
+        mzis, n = len(self.layout.mzis), self.layout.ports
+        for name, value, length in (("theta", theta, mzis), ("phi", phi, mzis), ("output", output, n)):
+            if value is not None and (value.ndim < 1 or value.shape[-1] != length):
+                raise MatrixError(f"{name} has shape {tuple(value.shape)}; the layout needs (..., {length})")
+        return self._couplings(theta)
+
+    def _couplings(self, like: Tensor) -> Tensor:
+        """Six numbers ``(..., K, 6)`` an MZI, kept unless they are to be differentiated."""
+        fixed = self._fixed
+        if fixed is not None and fixed.dtype == like.dtype and fixed.device == like.device:
+            return fixed
+        couplings = _couplings(self.layout, self._elements, like)
+        if not couplings.requires_grad:
+            self._fixed = couplings
+        return couplings
+
+
+def _couplings(layout: MeshLayout, elements: tuple[Tensor | None, ...], like: Tensor) -> Tensor:
+    mzis = len(layout.mzis)
+    defaults = (IDEAL_ETA, IDEAL_ETA, 1.0)
+    eta_in, eta_out, common = (
+        like.new_full((mzis,), default) if value is None else value.to(like)
+        for value, default in zip(elements[:3], defaults, strict=True)
+    )
+    upper, lower = (common, common) if elements[3] is None else (common[..., None] * elements[3].to(like)).unbind(-1)
+    cosine, sine = torch.cos(eta_out), torch.sin(eta_out)
+    parts = (torch.cos(eta_in), torch.sin(eta_in), cosine * upper, sine * upper, cosine * lower, sine * lower)
+    batch = np.broadcast_shapes(*(part.shape for part in parts))
+    return torch.stack([part.expand(batch) for part in parts], dim=-1)
+
+
+def _batch(theta: Tensor, phi: Tensor, output: Tensor | None, couplings: Tensor) -> tuple[int, ...]:
+    shapes = [theta.shape[:-1], phi.shape[:-1], couplings.shape[:-2]]
+    if output is not None:
+        shapes.append(output.shape[:-1])
+    return np.broadcast_shapes(*shapes)
+
+
+def _flat(value: Tensor, batch: tuple[int, ...], trailing: int = 1) -> Tensor:
+    """Expand the leading axes to ``batch`` and make them one."""
+    tail = value.shape[value.ndim - trailing :]
+    return value.expand(*batch, *tail).reshape(math.prod(batch), *tail)
+
+
+def _turned(output: Tensor | None, rows: Tensor) -> Tensor:
+    if output is None:
+        return rows
+    return torch.complex(torch.cos(output), torch.sin(output)).unsqueeze(-1) * rows
+
+
+def _complex(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex64 if dtype == torch.float32 else torch.complex128
+
+
+class _Transfer(torch.autograd.Function):
+    """Matrices (B, n, n) from phases (B, K), output phases (B, n) and couplings (B or 1, K, 6)."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Tensor, phi: Tensor, output: Tensor, couplings: Tensor, layout: MeshLayout) -> Tensor:
+        undo = any(ctx.needs_input_grad)
+        made, sweep = _engine.transfer(layout, theta, phi, output, couplings.contiguous().numpy(), undo=undo)
+        if undo:
+            ctx.layout, ctx.sweep, ctx.shared = layout, sweep, len(couplings) == 1
+            ctx.save_for_backward(output)
+        return torch.from_numpy(made)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        statics = ctx.needs_input_grad[3]
+        (output,) = ctx.saved_tensors
+        parts = _engine.transfer_vjp(ctx.layout, output, ctx.sweep, grad.resolve_conj().numpy(), statics=statics)
+        theta, phi, rest, couplings = (torch.from_numpy(part) for part in parts)
+        if statics and ctx.shared:
+            couplings = couplings.sum(0, keepdim=True)
+        return theta, phi, rest, couplings if statics else None, None
+
+
+class _Settings(torch.autograd.Function):
+    """Fields (B, n, w) behind the mesh from phases (K, B), couplings (K, 6) or (K, 6, B), and fields (B, n, w)."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Tensor, phi: Tensor, couplings: Tensor, fields: Tensor, layout: MeshLayout) -> Tensor:
+        undo = any(ctx.needs_input_grad)
+        sent = fields.resolve_conj().numpy()
+        got, sweep = _engine.settings(layout, theta, phi, couplings.contiguous().numpy(), sent, undo=undo)
+        if undo:
+            ctx.layout, ctx.sweep = layout, sweep
+        return torch.from_numpy(got)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        statics = ctx.needs_input_grad[2]
+        cotangent = grad.resolve_conj().numpy()
+        theta, phi, couplings, fields = _engine.settings_vjp(ctx.layout, ctx.sweep, cotangent, statics=statics)
+        shared = ctx.sweep.couplings.ndim == 2
+        static = None
+        if couplings is not None:
+            static = torch.from_numpy(couplings.sum(axis=2) if shared else couplings)
+        return torch.from_numpy(theta), torch.from_numpy(phi), static, torch.from_numpy(fields), None
