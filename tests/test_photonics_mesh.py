@@ -78,23 +78,6 @@ def test_mzi_broadcasts():
     assert mzi_matrix(np.zeros((3, 1)), np.zeros(4)).shape == (3, 4, 2, 2)
 
 
-@pytest.mark.parametrize("ports", range(2, 10))
-def test_layout_counts_and_order(ports):
-    layout = RectangularLayout(ports)
-    assert len(layout.mzis) == ports * (ports - 1) // 2
-    assert len(set(layout.mzis)) == len(layout.mzis)
-    assert list(layout.mzis) == sorted(layout.mzis)
-    assert all((column + mode) % 2 == 0 and 0 <= mode < ports - 1 for column, mode in layout.mzis)
-    assert [k for column in layout.columns for k in column] == list(range(len(layout.mzis)))
-    assert len(layout.columns) == ports
-
-
-@pytest.mark.parametrize("ports", [0, -3, 2.5, "4", None, np.nan])
-def test_layout_refuses_other_than_one_or_more_ports(ports):
-    with pytest.raises(MatrixError, match="at least 1"):
-        RectangularLayout(ports)
-
-
 @given(st.integers(2, 9), SEEDS)
 def test_mesh_matrix_is_the_dense_product(ports, seed):
     rng = np.random.default_rng(seed)

@@ -30,8 +30,8 @@ class MeshLayout:
     Raises
     ------
     MatrixError
-        If ``ports`` is not an integer of at least 1, an MZI lies outside the modes or before column 0, or two MZIs
-        of a column share a mode.
+        If ``ports`` is not an integer of at least 1, an MZI is no pair of integers, lies outside the modes or before
+        column 0, or two MZIs of a column share a mode.
     """
 
     ports: int
@@ -39,7 +39,10 @@ class MeshLayout:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ports", whole("the number of ports", self.ports, 1))
-        placed = sorted(self._checked(mzi) for mzi in self.mzis)
+        try:
+            placed = sorted(self._checked(mzi) for mzi in iter(self.mzis))
+        except TypeError as error:
+            raise MatrixError(f"MZIs are a list of pairs (column, upper mode), got {self.mzis!r}") from error
         for (column, mode), (other_column, other_mode) in pairwise(placed):
             if column == other_column and other_mode - mode < 2:
                 raise MatrixError(
@@ -73,7 +76,7 @@ class MeshLayout:
 
     @property
     def depth(self) -> int:
-        """Number of columns that light passes."""
+        """Number of columns that light passes, at least 1."""
         return 1 + max((column for column, _ in self.mzis), default=0)
 
     @cached_property
