@@ -224,7 +224,10 @@ JUNK = st.recursive(
 
 
 @settings(max_examples=30, deadline=None)
-@given(value=JUNK, key=st.sampled_from(["laser", "heaters", "detectors", "limits", "ports", "calibration", "name"]))
+@given(
+    value=JUNK | st.fixed_dictionaries({}, optional=dict.fromkeys(["mzis", "missing", "stuck"], JUNK)),
+    key=st.sampled_from(["laser", "heaters", "detectors", "limits", "ports", "calibration", "name", "layout", "mesh"]),
+)
 def test_no_content_raises_anything_but_our_error(tmp_path_factory, value, key):
     from ruamel.yaml import YAML
 

@@ -194,8 +194,8 @@ def _require_complete(layout: ChipLayout) -> None:
         )
     if layout.stuck:
         raise MatrixError(
-            f"phases of this chip are stuck ({', '.join(layout.stuck)}), and matrices are programmed only on chips whose "
-            "phases all follow their heaters; drive its heaters with powers of your own"
+            f"phases of this chip are stuck ({', '.join(layout.stuck)}), and matrices are programmed only on chips "
+            "whose phases all follow their heaters; drive its heaters with powers of your own"
         )
 
 
