@@ -1,8 +1,8 @@
 """Speed, accuracy and memory of the mesh engine beside other libraries, on one thread.
 
-``python benchmarks/mesh.py`` prints tables, ``--json FILE`` writes every figure, ``--quick`` takes a minute or two. Peers
-that are not installed are left out (``make bench`` installs them). Times are of the CPU, medians after a warm-up; ratios
-compare contenders of the same run.
+``python benchmarks/mesh.py`` prints tables, ``--json FILE`` writes every figure, ``--quick`` takes a minute or two.
+Peers that are not installed are left out (``make bench`` installs them). Times are of the CPU, medians after a warm-up;
+ratios compare contenders of the same run.
 """
 
 import argparse
@@ -12,9 +12,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Speed, accuracy and memory of the mesh engine beside other libraries."
-    )
+    parser = argparse.ArgumentParser(description="Speed and accuracy of the mesh engine beside other libraries.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and samples")
     arguments = parser.parse_args()
