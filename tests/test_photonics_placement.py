@@ -82,7 +82,7 @@ def test_unequal_arms_of_every_placement_are_in_the_dense_product(placement):
     np.testing.assert_allclose(mesh_matrix(phases, flaws), dense_matrix(phases, flaws), atol=1e-13)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(layouts(), st.sampled_from(PLACEMENTS), st.sampled_from(PLACEMENTS), st.booleans(), SEEDS)
 def test_every_placement_becomes_every_other(layout, first, second, with_input, seed):
     rng = np.random.default_rng(seed)
@@ -199,7 +199,7 @@ def free_phases(phases, names):
 
 
 @pytest.mark.parametrize("layout", [RectangularLayout, TriangularLayout])
-@pytest.mark.parametrize("ports", [2, 3, 4, 5])
+@pytest.mark.parametrize("ports", [2, 3, 5])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_only_two_arrangements_have_all_phases_of_a_unitary(layout, ports, placement):
     mesh = layout(ports)
@@ -217,6 +217,15 @@ def orthogonals():
         matrix = np.linalg.qr(rng.standard_normal((ports, ports)))[0]
         yield pytest.param(matrix, id=f"random {ports}")
         yield pytest.param(matrix * np.where(np.arange(ports) == 0, -1.0, 1.0), id=f"other determinant {ports}")
+        yield pytest.param(np.eye(ports), id=f"identity {ports}")
+        yield pytest.param(np.eye(ports)[::-1], id=f"reversal {ports}")
+        signs = rng.choice([-1.0, 1.0], ports)
+        yield pytest.param(np.eye(ports)[rng.permutation(ports)] * signs, id=f"signed permutation {ports}")
+    blocks = np.zeros((6, 6))
+    blocks[:2, :2] = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    blocks[2:5, 2:5] = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    blocks[5, 5] = -1.0
+    yield pytest.param(blocks, id="block diagonal")
 
 
 @pytest.mark.parametrize("matrix", list(orthogonals()))
@@ -230,8 +239,12 @@ def test_real_orthogonal_matrices_need_external_phases_of_pi_only(matrix):
 
 @given(layouts(), SEEDS)
 def test_folded_phases_make_the_same_matrix_from_half_the_range(layout, seed):
-    phases = random_phases(layout, PhasePlacement(), np.random.default_rng(seed), batch=(2,), with_input=False)
+    rng = np.random.default_rng(seed)
+    phases = random_phases(layout, PhasePlacement(), rng, batch=(2,), with_input=False)
+    exact = rng.choice([math.nan, 0.0, math.pi], phases.theta.shape)  # some MZIs in the cross or the bar state
+    phases = replace(phases, theta=np.where(np.isnan(exact), phases.theta, exact))
     folded = fold_push_pull(phases)
+    np.testing.assert_allclose(folded.phi[~np.isnan(exact)], math.pi, atol=1e-14)
     assert (np.abs(folded.theta) <= math.pi).all()
     assert (np.abs(folded.phi - math.pi) <= math.pi / 2).all()
     assert in_turn(folded.output)

@@ -20,6 +20,7 @@ _TWO_PI = 2.0 * np.pi
 _ARMS: dict[Arm, tuple[float, float]] = {"upper": (1.0, 0.0), "lower": (0.0, 1.0), "push_pull": (0.5, -0.5)}
 """How a phase shifter turns the upper and the lower arm."""
 _PUSH_PULL = PhasePlacement("push_pull", "push_pull")
+_EXACT = 1e-15  # an MZI so near the bar or the cross state is in it
 
 
 def convert_phases(phases: MeshPhases, placement: PhasePlacement) -> MeshPhases:
@@ -74,15 +75,30 @@ def fold_push_pull(phases: MeshPhases) -> MeshPhases:
     """Express standard phases of an ideal mesh in push-pull, external phases within pi/2 of pi.
 
     An ideal MZI with theta of the other sign and phi turned by pi differs from the original only by the sign of its
-    lower output, so half the range of phi is enough, and real orthogonal matrices need only phi = pi: every MZI is
-    then a real rotation.
+    lower output, so half the range of phi is enough. An MZI in the bar or the cross state passes phi on to one output,
+    and gets phi = pi. Real orthogonal matrices then need only phi = pi: every MZI is a real rotation.
 
     Returns
     -------
     MeshPhases
-        In push-pull; theta in [-pi, pi], phi in [pi/2, 3 pi/2], output in [0, 2 pi).
+        In push-pull; theta in [-pi, pi], phi in [pi/2, 3 pi/2), output in [0, 2 pi).
     """
-    return _towards_outputs(phases, _PUSH_PULL, fold=True)
+    theta, phi = (np.empty(np.shape(phases.theta)) for _ in range(2))
+    carried = np.zeros(np.shape(phases.output))
+    for column, modes in _columns(phases):
+        bottom = carried[..., modes + 1]
+        external = wrapped(carried[..., modes] - bottom + phases.phi[..., column])
+        internal = wrapped(phases.theta[..., column] + np.pi) - np.pi
+        bar, cross = np.abs(np.cos(internal / 2.0)) < _EXACT, np.abs(np.sin(internal / 2.0)) < _EXACT
+        passed = np.where(bar | cross, external - np.pi, 0.0)
+        external = external - passed
+        flip = np.where((external >= 0.5 * np.pi) & (external < 1.5 * np.pi), 0.0, np.pi)
+        external = wrapped(external + flip)
+        theta[..., column], phi[..., column] = np.where(flip > 0.0, -internal, internal), external
+        bottom = bottom + 0.5 * (external + internal)
+        carried[..., modes] = wrapped(bottom + np.where(bar, passed, 0.0))
+        carried[..., modes + 1] = wrapped(bottom + np.where(cross, passed, 0.0) + flip)
+    return MeshPhases(phases.layout, theta, phi, wrapped(phases.output + carried), placement=_PUSH_PULL)
 
 
 def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,7 +108,7 @@ def wrapped(angle: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.where(turned < _TWO_PI, turned, 0.0), dtype=np.float64)
 
 
-def _towards_outputs(phases: MeshPhases, placement: PhasePlacement, *, fold: bool = False) -> MeshPhases:
+def _towards_outputs(phases: MeshPhases, placement: PhasePlacement) -> MeshPhases:
     upper, lower = _ARMS[placement.external]
     inner_upper, inner_lower = _ARMS[placement.internal]
     theta = wrapped(phases.theta / (inner_upper - inner_lower))
@@ -100,17 +116,9 @@ def _towards_outputs(phases: MeshPhases, placement: PhasePlacement, *, fold: boo
     carried = np.zeros(np.shape(phases.output))
     for column, modes in _columns(phases):
         bottom = carried[..., modes + 1]
-        turned = wrapped((carried[..., modes] - bottom + phases.phi[..., column]) / (upper - lower))
-        inner, flip = theta[..., column], np.zeros(())
-        if fold:
-            flip = np.where(np.abs(turned - np.pi) > np.pi / 2.0, np.pi, 0.0)
-            turned = wrapped(turned + flip)
-            inner = wrapped(inner + np.pi) - np.pi
-        # Of theta as it was, flipped or not: T(theta, phi) = exp(i theta) diag(1, -1) T(-theta, phi + pi).
-        bottom = bottom - lower * turned - inner_lower * inner
-        theta[..., column], phi[..., column] = np.where(flip > 0.0, -inner, inner), turned
-        carried[..., modes] = wrapped(bottom)
-        carried[..., modes + 1] = wrapped(bottom + flip)
+        phi[..., column] = wrapped((carried[..., modes] - bottom + phases.phi[..., column]) / (upper - lower))
+        bottom = bottom - lower * phi[..., column] - inner_lower * theta[..., column]
+        carried[..., modes] = carried[..., modes + 1] = wrapped(bottom)
     return MeshPhases(phases.layout, theta, phi, wrapped(phases.output + carried), placement=placement)
 
 
