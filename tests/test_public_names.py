@@ -10,11 +10,12 @@ NAMES = {
         Bench OptincError __version__
     """,
     "optinc_hw.photonics": """
-        BlockRealisation ChipElements ChipLayout ChipModel MeshImperfections MeshLayout MeshModel MeshPhases PhasePlacement
+        BlockRealisation ChipElements ChipLayout ChipModel CouplerDispersion HeaterModel HeaterSolution
+        MeshImperfections MeshLayout MeshModel MeshPhases PhasePlacement
         ProgrammedMatrix RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout
         TwinParameters convert_phases coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix
         nearest_unitary power_from_voltage
-        program_matrix realise solve_powers voltage_from_power
+        program_matrix realise solve_heaters solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
         Activation Form Forward InputSpace Layer LayerPlan Multiply OpticalNetwork Rounding Tile TilePlan TileRunner

@@ -6,6 +6,8 @@ from optinc_hw.photonics._mzi import coupler_matrix, mzi_matrix
 from optinc_hw.photonics._transfer import mesh_matrix
 from optinc_hw.photonics._unitary import fidelity, haar_unitary, nearest_unitary
 from optinc_hw.photonics.chip_model import ChipElements, ChipModel
+from optinc_hw.photonics.heater_model import CouplerDispersion, HeaterModel
+from optinc_hw.photonics.heater_solution import HeaterSolution, solve_heaters
 from optinc_hw.photonics.heaters import power_from_voltage, solve_powers, voltage_from_power
 from optinc_hw.photonics.layout import ChipLayout
 from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, TriangularLayout
@@ -27,6 +29,9 @@ __all__ = [
     "ChipElements",
     "ChipLayout",
     "ChipModel",
+    "CouplerDispersion",
+    "HeaterModel",
+    "HeaterSolution",
     "MeshImperfections",
     "MeshLayout",
     "MeshModel",
@@ -51,6 +56,7 @@ __all__ = [
     "power_from_voltage",
     "program_matrix",
     "realise",
+    "solve_heaters",
     "solve_powers",
     "voltage_from_power",
 ]

@@ -1,13 +1,15 @@
-"""The heater law: resistance that grows with power, and phases through thermal crosstalk, both ways."""
+"""The heaters' electrical law both ways, and the powers of a twin's heaters for wanted phases."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import LimitError, MatrixError
+from optinc_hw.photonics._wraps import FAR, Heating, settle
 from optinc_hw.photonics.twin import TwinParameters
 
 _TWO_PI = 2.0 * np.pi
-_WRAP_ROUNDS = 8
+EFFORT_S = 10.0
+"""Wall time in s that the search for the least power may take where bounds do not prove it."""
 
 
 def power_from_voltage(voltage_v: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike) -> NDArray[np.float64]:
@@ -49,10 +51,10 @@ def solve_powers(
     background: ArrayLike = 0.0,
     max_power_w: ArrayLike = np.inf,
 ) -> NDArray[np.float64]:
-    """Heater powers that give the asked phases modulo 2 pi, crosstalk included.
+    """Heater powers that give the asked phases modulo 2 pi at the least total power, crosstalk included.
 
-    The inverse of the crosstalk matrix is applied to the wanted phases plus multiples of 2 pi, which are raised
-    or lowered until every heater dissipates between nothing and one period.
+    As `solve_heaters`, for batches: bounds settle nearly all phases at once, a search of at most 10 s settles each of
+    the others. Where that time is not enough, the best powers found are returned.
 
     Parameters
     ----------
@@ -75,31 +77,55 @@ def solve_powers(
     Raises
     ------
     LimitError
-        If no multiple of 2 pi keeps a heater within 0 and its limit.
+        If no multiples of 2 pi keep all heaters within 0 and their limits.
+    MatrixError
+        If a phase is not finite, or the crosstalk matrix is singular.
+    """
+    indices = np.arange(len(parameters.offset)) if chosen is None else chosen
+    efficiency = parameters.efficiency[indices]
+    heating = Heating.of(parameters.crosstalk[np.ix_(indices, indices)], efficiency)
+    missing = np.asarray(phases, float) - parameters.offset[indices] - np.asarray(background, float)
+    rows = missing.reshape(-1, len(indices))
+    limit = np.broadcast_to(np.asarray(max_power_w, float), missing.shape).reshape(rows.shape)
+    turns, _ = reduced(rows)
+    ceiling = np.minimum(limit / heating.price, FAR)
+    settled = settle(heating, turns, ceiling)
+    whole = settled.turns
+    for row in np.flatnonzero(~settled.proven):
+        whole[row] = _searched(parameters, indices, heating, turns[row], ceiling[row])
+    power = np.clip(heating.own(turns + whole) * heating.price, 0.0, limit)
+    return np.asarray(power.reshape(missing.shape), dtype=np.float64)
+
+
+def reduced(missing: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Split phases in rad that heat must add into a fraction of a turn and whole turns.
+
+    Raises
+    ------
     MatrixError
         If a phase is not finite.
     """
-    indices = np.arange(len(parameters.offset)) if chosen is None else chosen
-    inverse = np.linalg.inv(parameters.crosstalk[np.ix_(indices, indices)])
-    missing = np.asarray(phases, float) - parameters.offset[indices] - np.asarray(background, float)
     if not np.isfinite(missing).all():
         raise MatrixError("the wanted phases hold NaN or Inf; every phase must be finite")
-    wanted = np.mod(missing, _TWO_PI)
-    own = wanted @ inverse.T
-    for _ in range(_WRAP_ROUNDS):
-        shift = np.where(own < 0.0, _TWO_PI, np.where(own >= 1.05 * _TWO_PI, -_TWO_PI, 0.0))
-        if not shift.any():
-            break
-        wanted = wanted + shift
-        own = wanted @ inverse.T
-    power = own / parameters.efficiency[indices]
-    limit = np.broadcast_to(np.asarray(max_power_w, float), power.shape)
-    bad = (power < 0.0) | (power > limit)
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        name = parameters.layout.heaters[int(indices[where[-1]])]
-        raise LimitError(
-            f"heater {name} would need {power[where] * 1e3:.2f} mW for the asked phase; the limit is "
-            f"0 to {limit[where] * 1e3:.2f} mW. Raise max_power_w in chip.yaml or choose another phase"
-        )
-    return np.asarray(power, dtype=np.float64)
+    turns = missing / _TWO_PI
+    whole = np.floor(turns)
+    return turns - whole, whole
+
+
+def _searched(
+    parameters: TwinParameters,
+    indices: NDArray[np.intp],
+    heating: Heating,
+    turns: NDArray[np.float64],
+    ceiling: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    from optinc_hw.photonics._wraps_exact import Obstacle, search  # scipy's optimisers are slow to import
+
+    answer = search(heating, turns, ceiling, EFFORT_S)
+    if not isinstance(answer, Obstacle):
+        return answer.turns
+    k = answer.heater
+    raise LimitError(
+        f"heater {parameters.layout.heaters[int(indices[k])]} {answer.needs(heating.price[k])}; its limit is "
+        f"0 to {ceiling[k] * heating.price[k] * 1e3:.2f} mW. Raise max_power_w in chip.yaml or choose other phases"
+    )
