@@ -1,6 +1,7 @@
 # make demo   install everything into .venv and run the main job end to end on a simulated bench
 #             (make demo ARGS='--ports 4 --seed 1')
 # make test   install everything into .venv and run the tests
+# make bench  install other libraries too and compare the mesh engine with them (make bench ARGS=--quick)
 # make lint   style and import rules      make types   mypy --strict
 # make clean  remove .venv, caches and the demo's report
 
@@ -10,12 +11,13 @@ PYTHON ?= $(shell for name in python3.11 python3 python3.12 python3.13 python; d
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.bench_installed
 # Matrices here are small: with more threads than one, numpy and torch wait more than they work.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types install clean
+.PHONY: bench demo test lint types install clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
@@ -33,6 +35,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+bench: $(BENCH_STAMP)
+	$(BIN)/python benchmarks/mesh.py $(ARGS)
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -142,8 +142,9 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> str:
     for case, group in groupby(comparisons, key=lambda item: item.case):
         lines = list(group)
         names = [name for name in dict.fromkeys(name for line in lines for name in line.times) if name != PROJECT]
-        table = [["n", PROJECT, *names, "goals", f"error ({', '.join(lines[0].errors)})"]]
-        table += [[*_cells(line, names), _goals(line), _errors(line)] for line in lines]
+        judged = list(dict.fromkeys(name for line in lines for name in line.errors))
+        table = [["n", PROJECT, *names, "goals", f"largest error ({', '.join(judged)})"]]
+        table += [[*_cells(line, names), _goals(line), _errors(line, judged)] for line in lines]
         parts.append(f"{case} (ms of CPU)\n\n{_markdown(table)}")
     return "\n\n".join(parts)
 
@@ -152,8 +153,8 @@ def _cells(line: Comparison, names: Sequence[str]) -> list[str]:
     return [str(line.n), f"**{_short(line.times[PROJECT])}**", *(_cell(line, name) for name in names)]
 
 
-def _errors(line: Comparison) -> str:
-    return " / ".join(f"{error:.0e}" for error in line.errors.values())
+def _errors(line: Comparison, names: Sequence[str]) -> str:
+    return " / ".join(f"{line.errors[name]:.0e}" if name in line.errors else "–" for name in names)
 
 
 def _cell(line: Comparison, name: str) -> str:

@@ -25,7 +25,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = list(_sections(arguments.quick))
     print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
-    print(f"threads: {threads()}")
+    print(f"threads: {threads()}; load of the machine: " + " / ".join(f"{load:.1f}" for load in os.getloadavg()))
     missed = [row["case"] for row in rows if row["reached"] is False]
     print("every measured goal reached" if not missed else "goals missed: " + "; ".join(missed))
     if arguments.json is not None:
