@@ -1,5 +1,7 @@
 """Real matrices in three forms: factors, counts, phases, and what the approximated form loses."""
 
+import re
+import runpy
 from typing import get_args
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from test_examples import ROOT, as_script
 
 from optinc_hw.errors import MatrixError
 from optinc_hw.onn import Form, count_mzis
@@ -235,3 +238,12 @@ def test_what_is_no_real_matrix_is_refused(matrix, form, message):
 def test_what_cannot_be_counted_is_refused(shape, form, message):
     with pytest.raises(MatrixError, match=message):
         mzi_count(shape, form)
+
+
+def test_examples_of_the_page_on_meshes_print_what_it_says(tmp_path, capsys):
+    page = (ROOT / "docs" / "explanation" / "meshes.md").read_text(encoding="utf-8")
+    script = tmp_path / "meshes.py"
+    script.write_text(as_script(page), encoding="utf-8")
+    runpy.run_path(str(script))
+    said = re.findall(r"(?:^|print.*  )# (.*)$", as_script(page), flags=re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == said
