@@ -16,8 +16,25 @@ from optinc_hw.photonics.mesh_layout import MeshLayout
 
 Array = NDArray[Any]  # float32 or float64
 
+_COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 ALLOWANCE = 100.0
 """Largest factor by which undoing MZIs may multiply round-off before inputs are saved instead."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which MZIs save their inputs because they cannot be undone.
+
+    Parameters
+    ----------
+    slots
+        Place (K,) among the saved inputs, -1 where nothing is saved.
+    count
+        How many are saved.
+    """
+
+    slots: NDArray[np.int64]
+    count: int
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,7 @@ class Sweep:
     couplings
         Six numbers an MZI.
     slots, saved
-        Which MZIs saved their inputs, and the inputs.
+        Which MZIs saved their inputs (see `Plan`), and the inputs.
     state
         Fields behind the last MZI.
     """
@@ -49,28 +66,27 @@ def unit(angle: Tensor) -> tuple[Array, Array]:
     return angle.cos().numpy(), angle.sin().numpy()
 
 
-def plan(layout: MeshLayout, couplings: Array) -> tuple[NDArray[np.int64], int]:
-    """Choose which MZIs save their inputs; ``couplings`` (K, 6), or (..., K, 6) and the weakest arm counts.
-
-    Returns
-    -------
-    tuple
-        Slots (K,) and their number, see ``_kernels.plan_saves``.
-    """
+def plan(layout: MeshLayout, couplings: Array) -> Plan:
+    """Choose which MZIs save their inputs; of couplings (..., K, 6) the weakest arm of any setting counts."""
     square = np.square(couplings[..., 2:]).reshape(math.prod(couplings.shape[:-2]), len(layout.mzis), 4)
-    upper = np.sqrt((square[..., 0] + square[..., 1]).min(axis=0))
-    lower = np.sqrt((square[..., 2] + square[..., 3]).min(axis=0))
+    upper = np.sqrt((square[..., 0] + square[..., 1]).min(axis=0, initial=1.0))
+    lower = np.sqrt((square[..., 2] + square[..., 3]).min(axis=0, initial=1.0))
     weakest = min(upper.min(initial=1.0), lower.min(initial=1.0))
     if weakest**layout.depth * ALLOWANCE > 1.0:
-        return np.full(len(layout.mzis), -1, np.int64), 0
+        return save_nothing(layout)
     from optinc_hw.photonics import _kernels
 
     slots, count = _kernels.plan_saves(layout.modes, upper, lower, layout.ports, ALLOWANCE)
-    return slots, int(count)
+    return Plan(slots, int(count))
+
+
+def save_nothing(layout: MeshLayout) -> Plan:
+    """Return the plan of a pass that will not be undone, or of a mesh without much loss."""
+    return Plan(np.full(len(layout.mzis), -1, np.int64), 0)
 
 
 def transfer(
-    layout: MeshLayout, theta: Tensor, phi: Tensor, output: Tensor, couplings: Array, *, undo: bool
+    layout: MeshLayout, theta: Tensor, phi: Tensor, output: Tensor, couplings: Array, undo: Plan | None
 ) -> tuple[Array, Sweep]:
     """Matrices of B settings.
 
@@ -85,7 +101,7 @@ def transfer(
     couplings
         (B or 1, K, 6).
     undo
-        Whether `transfer_vjp` will follow.
+        The plan with which `transfer_vjp` will follow, or None if it will not.
 
     Returns
     -------
@@ -96,12 +112,12 @@ def transfer(
 
     trig, ports, dtype = (*unit(theta), *unit(phi)), layout.ports, couplings.dtype
     batch, width = len(theta), _width(ports)
-    slots, count = plan(layout, couplings) if undo else (np.full(len(layout.mzis), -1, np.int64), 0)
-    saved = np.empty((batch, count, 2, 2, width), dtype)
-    states = np.empty((batch if undo else 1, ports, 2, width), dtype)
+    plan = save_nothing(layout) if undo is None else undo
+    saved = np.empty((batch, plan.count, 2, 2, width), dtype)
+    states = np.empty((1 if undo is None else batch, ports, 2, width), dtype)
     matrix = np.empty((batch, ports, 2 * ports), dtype)
-    _kernels.transfer(layout.table, *trig, couplings, *unit(output), slots, saved, states, matrix)
-    return matrix.view(np.result_type(dtype, np.complex64)), Sweep(trig, couplings, slots, saved, states)
+    _kernels.transfer(layout.table, *trig, couplings, *unit(output), plan.slots, saved, states, matrix)
+    return matrix.view(_COMPLEX[dtype]), Sweep(trig, couplings, plan.slots, saved, states)
 
 
 def transfer_vjp(
@@ -116,7 +132,7 @@ def transfer_vjp(
     output
         Phases (B, n) of the forward pass.
     sweep
-        From `transfer` with ``undo``.
+        From `transfer` with a plan.
     cotangent
         ``dL/dRe + i dL/dIm`` of the matrices (B, n, n), complex.
     statics
@@ -146,7 +162,7 @@ def transfer_vjp(
 
 
 def settings(
-    layout: MeshLayout, theta: Tensor, phi: Tensor, couplings: Array, fields: Array, *, undo: bool
+    layout: MeshLayout, theta: Tensor, phi: Tensor, couplings: Array, fields: Array, undo: Plan | None
 ) -> tuple[Array, Sweep]:
     """Carry w vectors through each of B settings.
 
@@ -161,7 +177,7 @@ def settings(
     fields
         (B, n, w) complex.
     undo
-        Whether `settings_vjp` will follow.
+        The plan with which `settings_vjp` will follow, or None if it will not.
 
     Returns
     -------
@@ -171,13 +187,11 @@ def settings(
     from optinc_hw.photonics import _kernels
 
     trig, dtype = (*unit(theta), *unit(phi)), couplings.dtype
-    slots, count = np.full(len(layout.mzis), -1, np.int64), 0
-    if undo:
-        slots, count = plan(layout, couplings if couplings.ndim == 2 else np.moveaxis(couplings, 2, 0))
+    plan = save_nothing(layout) if undo is None else undo
     state = _rows(fields, dtype)
-    saved = np.empty((len(state), count, 2, 2, state.shape[-1]), dtype)
-    _kernels.settings(layout.modes, *trig, couplings, slots, saved, state)
-    return _complex(state), Sweep(trig, couplings, slots, saved, state)
+    saved = np.empty((len(state), plan.count, 2, 2, state.shape[-1]), dtype)
+    _kernels.settings(layout.modes, *trig, couplings, plan.slots, saved, state)
+    return _complex(state), Sweep(trig, couplings, plan.slots, saved, state)
 
 
 def settings_vjp(
@@ -190,7 +204,7 @@ def settings_vjp(
     layout
         The mesh.
     sweep
-        From `settings` with ``undo``; it is not used up.
+        From `settings` with a plan; it is not used up.
     cotangent
         ``dL/dRe + i dL/dIm`` of the fields (B, n, w), complex.
     statics
@@ -231,7 +245,7 @@ def _rows(fields: Array, dtype: Any) -> Array:  # numpy's dtype
 def _complex(rows: Array) -> Array:
     """Rows (w, n, 2, B) as fields (B, n, w)."""
     vectors, ports, _, batch = rows.shape
-    fields = np.empty((batch, ports, vectors), np.result_type(rows.dtype, np.complex64))
+    fields = np.empty((batch, ports, vectors), _COMPLEX[rows.dtype])
     fields.real = rows[:, :, 0].transpose(2, 1, 0)
     fields.imag = rows[:, :, 1].transpose(2, 1, 0)
     return fields

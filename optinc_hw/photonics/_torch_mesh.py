@@ -31,7 +31,7 @@ def cells(theta: Tensor, phi: Tensor, couplings: Tensor) -> Tensor:
         1j * outer * (hu * ci * inner + gl * si), gl * ci - hu * si * inner,
     )  # fmt: skip
     batch = np.broadcast_shapes(*(part.shape for part in parts))
-    return torch.stack([part.expand(batch) for part in parts], dim=-1).unflatten(-1, (2, 2))
+    return torch.stack([part.expand(batch) for part in parts], dim=-1).reshape(*batch, 2, 2)
 
 
 def transfer(layout: MeshLayout, cell: Tensor) -> Tensor:

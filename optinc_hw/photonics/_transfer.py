@@ -37,7 +37,7 @@ def mesh_matrix(phases: MeshPhases, imperfections: MeshImperfections | None = No
         If the imperfections do not fit the layout.
     """
     standard, couplings, batch = _prepared(phases, imperfections)
-    made, _ = _engine.transfer(phases.layout, *_flat(standard, batch), couplings, undo=False)
+    made, _ = _engine.transfer(phases.layout, *_flat(standard, batch), couplings, None)
     return made.reshape(*batch, phases.layout.ports, phases.layout.ports)
 
 
@@ -73,7 +73,7 @@ def mesh_vjp(
         expected = (*batch, layout.ports, layout.ports)
         raise MatrixError(f"the cotangent has shape {np.shape(cotangent)}, the matrix has {expected}")
     flat = _flat(standard, batch)
-    _, sweep = _engine.transfer(layout, *flat, couplings, undo=True)
+    _, sweep = _engine.transfer(layout, *flat, couplings, _engine.plan(layout, couplings))
     given = np.asarray(cotangent, dtype=np.complex128).reshape(math.prod(batch), layout.ports, layout.ports)
     theta, phi, output, _ = _engine.transfer_vjp(layout, flat[2], sweep, given, statics=False)
     mzis = len(layout.mzis)

@@ -74,7 +74,7 @@ class MeshModel:
         self.layout = layout
         self._elements = (eta_in, eta_out, transmission, arms)
         self._backend = backend
-        self._fixed: Tensor | None = None
+        self._fixed: tuple[Tensor, _engine.Plan] | None = None
 
     @classmethod
     def from_imperfections(
@@ -116,21 +116,22 @@ class MeshModel:
         MatrixError
             If a shape does not fit the layout.
         """
-        couplings = self._checked(theta, phi, output)
+        couplings, plan = self._prepared(theta, phi, output)
         batch = _batch(theta, phi, output, couplings)
         n = self.layout.ports
         if not self._compiled(theta):
-            cell = _torch_mesh.cells(theta, phi, couplings)
-            made = _turned(output, _torch_mesh.transfer(self.layout, cell))
+            made = _turned(output, _torch_mesh.transfer(self.layout, _torch_mesh.cells(theta, phi, couplings)))
             return made.expand(*batch, n, n)
-        rest = theta.new_zeros(n) if output is None else output
-        flat = [_flat(part, batch) for part in (theta, phi, rest)]
+        if batch == ():
+            return _Transfer.apply(theta, phi, output, couplings, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
+        flat = [_flat(part, batch) for part in (theta, phi)]
+        rest = None if output is None else _flat(output, batch)
         if n <= _SMALL_MESH and len(flat[0]) >= _LARGE_BATCH:
             identity = torch.eye(n, dtype=_complex(theta.dtype)).expand(len(flat[0]), n, n)
-            fields = self._settings(flat[0], flat[1], couplings, batch, identity)
-            return _turned(flat[2], fields).reshape(*batch, n, n)
-        chips = couplings[None] if couplings.ndim == 2 else _flat(couplings, batch, 2)
-        made = _Transfer.apply(*flat, chips, self.layout)  # type: ignore[no-untyped-call]
+            fields = self._settings(flat[0], flat[1], couplings, plan, batch, identity)
+            return _turned(rest, fields).reshape(*batch, n, n)
+        chips = couplings if couplings.ndim == 2 else _flat(couplings, batch, 2)
+        made = _Transfer.apply(*flat, rest, chips, self.layout, plan)  # type: ignore[no-untyped-call]
         return made.reshape(*batch, n, n)  # type: ignore[no-any-return]
 
     def apply(self, theta: Tensor, phi: Tensor, output: Tensor | None, fields: Tensor) -> Tensor:
@@ -155,11 +156,13 @@ class MeshModel:
         MatrixError
             If a shape does not fit the layout.
         """
-        couplings = self._checked(theta, phi, output)
+        couplings, plan = self._prepared(theta, phi, output)
         n = self.layout.ports
         if fields.ndim < 2 or fields.shape[-2] != n:
             raise MatrixError(f"fields have shape {tuple(fields.shape)}; the mesh needs (..., {n}, w)")
         batch = _batch(theta, phi, output, couplings)
+        if batch == () and fields.ndim == 2 and self._compiled(theta):
+            return _Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         if math.prod(batch) == 1 or fields.shape[-1] > _NARROW * n:
             return self.matrix(theta, phi, output) @ fields
         batch = np.broadcast_shapes(batch, fields.shape[:-2])
@@ -167,40 +170,42 @@ class MeshModel:
         flat = [_flat(part, batch) for part in (theta, phi)]
         sent = _flat(fields, batch, 2)
         if self._compiled(theta):
-            got = self._settings(flat[0], flat[1], couplings, batch, sent)
+            got = self._settings(flat[0], flat[1], couplings, plan, batch, sent)
         else:
             cell = _torch_mesh.cells(flat[0], flat[1], couplings if couplings.ndim == 2 else _flat(couplings, batch, 2))
             got = _torch_mesh.settings(self.layout, cell, sent)
         return _turned(output, got.reshape(*batch, n, width))
 
     def _settings(
-        self, theta: Tensor, phi: Tensor, couplings: Tensor, batch: tuple[int, ...], fields: Tensor
+        self,
+        theta: Tensor,
+        phi: Tensor,
+        couplings: Tensor,
+        plan: _engine.Plan,
+        batch: tuple[int, ...],
+        fields: Tensor,
     ) -> Tensor:
-        shared = couplings.ndim == 2
-        own = couplings if shared else _flat(couplings, batch, 2).permute(1, 2, 0)
-        return _Settings.apply(theta.T, phi.T, own, fields, self.layout)  # type: ignore[no-untyped-call,no-any-return]
+        own = couplings if couplings.ndim == 2 else _flat(couplings, batch, 2).permute(1, 2, 0)
+        return _Settings.apply(theta.T, phi.T, own, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
 
     def _compiled(self, theta: Tensor) -> bool:
         if self._backend == "auto":
             return theta.device.type == "cpu"
         return self._backend == "numba"
 
-    def _checked(self, theta: Tensor, phi: Tensor, output: Tensor | None) -> Tensor:
+    def _prepared(self, theta: Tensor, phi: Tensor, output: Tensor | None) -> tuple[Tensor, _engine.Plan]:
+        """Check shapes; return couplings ``(..., K, 6)`` and the plan, kept unless they are to be differentiated."""
         mzis, n = len(self.layout.mzis), self.layout.ports
         for name, value, length in (("theta", theta, mzis), ("phi", phi, mzis), ("output", output, n)):
             if value is not None and (value.ndim < 1 or value.shape[-1] != length):
                 raise MatrixError(f"{name} has shape {tuple(value.shape)}; the layout needs (..., {length})")
-        return self._couplings(theta)
-
-    def _couplings(self, like: Tensor) -> Tensor:
-        """Six numbers ``(..., K, 6)`` an MZI, kept unless they are to be differentiated."""
-        fixed = self._fixed
-        if fixed is not None and fixed.dtype == like.dtype and fixed.device == like.device:
-            return fixed
-        couplings = _couplings(self.layout, self._elements, like)
+        if self._fixed is not None and self._fixed[0].dtype == theta.dtype and self._fixed[0].device == theta.device:
+            return self._fixed
+        couplings = _couplings(self.layout, self._elements, theta)
+        plan = _engine.plan(self.layout, couplings.detach().cpu().numpy())
         if not couplings.requires_grad:
-            self._fixed = couplings
-        return couplings
+            self._fixed = couplings, plan
+        return couplings, plan
 
 
 def _couplings(layout: MeshLayout, elements: tuple[Tensor | None, ...], like: Tensor) -> Tensor:
@@ -241,39 +246,104 @@ def _complex(dtype: torch.dtype) -> torch.dtype:
 
 
 class _Transfer(torch.autograd.Function):
-    """Matrices (B, n, n) from phases (B, K), output phases (B, n) and couplings (B or 1, K, 6)."""
+    """Matrices (..., n, n) from phases (..., K) and (..., n) and couplings (K, 6) or (B, K, 6); at most one axis B."""
 
     @staticmethod
-    def forward(ctx: Any, theta: Tensor, phi: Tensor, output: Tensor, couplings: Tensor, layout: MeshLayout) -> Tensor:
-        undo = any(ctx.needs_input_grad)
-        made, sweep = _engine.transfer(layout, theta, phi, output, couplings.contiguous().numpy(), undo=undo)
-        if undo:
-            ctx.layout, ctx.sweep, ctx.shared = layout, sweep, len(couplings) == 1
-            ctx.save_for_backward(output)
-        return torch.from_numpy(made)
+    def forward(
+        ctx: Any,
+        theta: Tensor,
+        phi: Tensor,
+        output: Tensor | None,
+        couplings: Tensor,
+        layout: MeshLayout,
+        plan: _engine.Plan,
+    ) -> Tensor:
+        made, ctx.sweep = _made(theta, phi, output, couplings, layout, plan if any(ctx.needs_input_grad) else None)
+        ctx.layout, ctx.shared = layout, couplings.ndim == 2
+        ctx.save_for_backward(output)
+        return made
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        statics = ctx.needs_input_grad[3]
         (output,) = ctx.saved_tensors
-        parts = _engine.transfer_vjp(ctx.layout, output, ctx.sweep, grad.resolve_conj().numpy(), statics=statics)
-        theta, phi, rest, couplings = (torch.from_numpy(part) for part in parts)
-        if statics and ctx.shared:
-            couplings = couplings.sum(0, keepdim=True)
-        return theta, phi, rest, couplings if statics else None, None
+        return (*_unmade(ctx, output, grad, ctx.needs_input_grad[3]), None, None)
+
+
+class _Fields(torch.autograd.Function):
+    """Fields (n, w) behind one setting: the matrix is made, used and differentiated in one step."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        theta: Tensor,
+        phi: Tensor,
+        output: Tensor | None,
+        couplings: Tensor,
+        fields: Tensor,
+        layout: MeshLayout,
+        plan: _engine.Plan,
+    ) -> Tensor:
+        made, ctx.sweep = _made(theta, phi, output, couplings, layout, plan if any(ctx.needs_input_grad[:4]) else None)
+        ctx.layout, ctx.shared = layout, True
+        ctx.save_for_backward(output, fields, made)
+        return made @ fields
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        output, fields, made = ctx.saved_tensors
+        back = made.mH @ grad if ctx.needs_input_grad[4] else None
+        if not any(ctx.needs_input_grad[:4]):
+            return None, None, None, None, back, None, None
+        return (*_unmade(ctx, output, grad @ fields.mH, ctx.needs_input_grad[3]), back, None, None)
+
+
+def _made(
+    theta: Tensor,
+    phi: Tensor,
+    output: Tensor | None,
+    couplings: Tensor,
+    layout: MeshLayout,
+    undo: _engine.Plan | None,
+) -> tuple[Tensor, _engine.Sweep]:
+    batch, n = theta.shape[:-1], layout.ports
+    rest = theta.new_zeros(*batch, n) if output is None else output
+    if not batch:
+        theta, phi, rest = theta[None], phi[None], rest[None]
+    cells = couplings.numpy() if couplings.ndim == 3 else couplings.numpy()[None]
+    made, sweep = _engine.transfer(layout, theta, phi, rest, cells, undo)
+    return torch.from_numpy(made if batch else made[0]), sweep
+
+
+def _unmade(ctx: Any, output: Tensor | None, grad: Tensor, statics: bool) -> tuple[Tensor | None, ...]:
+    """Gradients by theta, phi, output and couplings."""
+    batch, n = grad.shape[:-2], ctx.layout.ports
+    rest = grad.new_zeros((1, n)).real if output is None else output.reshape(-1, n)
+    cotangent = grad.reshape(-1, n, n).resolve_conj().numpy()
+    parts = _engine.transfer_vjp(ctx.layout, rest, ctx.sweep, cotangent, statics=statics)
+    theta, phi, out = (torch.from_numpy(part if batch else part[0]) for part in parts[:3])
+    couplings = torch.from_numpy(parts[3].sum(0) if ctx.shared else parts[3]) if statics else None
+    return theta, phi, None if output is None else out, couplings
 
 
 class _Settings(torch.autograd.Function):
     """Fields (B, n, w) behind the mesh from phases (K, B), couplings (K, 6) or (K, 6, B), and fields (B, n, w)."""
 
     @staticmethod
-    def forward(ctx: Any, theta: Tensor, phi: Tensor, couplings: Tensor, fields: Tensor, layout: MeshLayout) -> Tensor:
-        undo = any(ctx.needs_input_grad)
+    def forward(
+        ctx: Any,
+        theta: Tensor,
+        phi: Tensor,
+        couplings: Tensor,
+        fields: Tensor,
+        layout: MeshLayout,
+        plan: _engine.Plan,
+    ) -> Tensor:
+        undo = plan if any(ctx.needs_input_grad) else None
         sent = fields.resolve_conj().numpy()
-        got, sweep = _engine.settings(layout, theta, phi, couplings.contiguous().numpy(), sent, undo=undo)
-        if undo:
-            ctx.layout, ctx.sweep = layout, sweep
+        got, ctx.sweep = _engine.settings(layout, theta, phi, couplings.contiguous().numpy(), sent, undo)
+        ctx.layout = layout
         return torch.from_numpy(got)
 
     @staticmethod
@@ -282,8 +352,7 @@ class _Settings(torch.autograd.Function):
         statics = ctx.needs_input_grad[2]
         cotangent = grad.resolve_conj().numpy()
         theta, phi, couplings, fields = _engine.settings_vjp(ctx.layout, ctx.sweep, cotangent, statics=statics)
-        shared = ctx.sweep.couplings.ndim == 2
         static = None
         if couplings is not None:
-            static = torch.from_numpy(couplings.sum(axis=2) if shared else couplings)
-        return torch.from_numpy(theta), torch.from_numpy(phi), static, torch.from_numpy(fields), None
+            static = torch.from_numpy(couplings.sum(axis=2) if ctx.sweep.couplings.ndim == 2 else couplings)
+        return torch.from_numpy(theta), torch.from_numpy(phi), static, torch.from_numpy(fields), None, None
