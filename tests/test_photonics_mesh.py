@@ -1,25 +1,20 @@
-"""MZIs, meshes and decomposition: by hand, by dense products, by an independent library, and by property."""
+"""MZIs and meshes: by hand, by dense products, and by property."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interferometer import Beamsplitter, Interferometer, square_decomposition
 
-from optinc_hw.errors import MatrixError, OptincError
+from optinc_hw.errors import MatrixError
 from optinc_hw.photonics import (
     MeshImperfections,
     MeshPhases,
     RectangularLayout,
     coupler_matrix,
-    decompose,
-    haar_unitary,
     mesh_matrix,
     mzi_matrix,
-    nearest_unitary,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -91,135 +86,6 @@ def test_mesh_matrix_is_the_dense_product(ports, seed):
         product = cell @ product
     product = np.diag(np.exp(1j * phases.output)) @ product
     np.testing.assert_allclose(mesh_matrix(phases, flaws), product, atol=1e-13)
-
-
-def library_mesh(phases):
-    """The mesh in the library `interferometer`: its element is B = [[e^ip cos a, -sin a], [e^ip sin a, cos a]].
-
-    Ours is T(t, f) = -i e^{it/2} B(pi/2 - t/2, f + pi).  The common phase has no element there, so it is carried along
-    to the outputs, and turns the external phases that it meets.
-    """
-    mesh = Interferometer()
-    carried = np.zeros(phases.layout.ports)
-    for k, (_, mode) in enumerate(phases.layout.mzis):
-        relative = carried[mode] - carried[mode + 1]
-        mesh.add_BS(
-            Beamsplitter(mode + 1, mode + 2, (math.pi - phases.theta[k]) / 2, phases.phi[k] + math.pi + relative)
-        )
-        carried[mode : mode + 2] = carried[mode + 1] - math.pi / 2 + phases.theta[k] / 2
-    for port, phase in enumerate(phases.output):
-        mesh.add_phase(port + 1, phase + carried[port])
-    return mesh.calculate_transformation()
-
-
-@pytest.mark.parametrize("ports", [2, 3, 4, 5, 8])
-def test_mesh_matrix_agrees_with_an_independent_library(ports):
-    phases = random_phases(RectangularLayout(ports), np.random.default_rng(ports))
-    np.testing.assert_allclose(mesh_matrix(phases), library_mesh(phases), atol=1e-13)
-
-
-@pytest.mark.parametrize("ports", [2, 3, 6, 7])
-def test_decomposition_agrees_with_an_independent_library(ports):
-    unitary = haar_unitary(ports, np.random.default_rng(ports))
-    ours = library_mesh(decompose(unitary, RectangularLayout(ports)))
-    theirs = square_decomposition(unitary).calculate_transformation()
-    np.testing.assert_allclose(ours, theirs, atol=1e-12)
-
-
-def check_decomposition(unitary):
-    phases = decompose(unitary, RectangularLayout(len(unitary)))
-    assert ((phases.theta >= 0.0) & (phases.theta <= math.pi)).all()
-    for angles in (phases.phi, phases.output):
-        assert ((angles >= 0.0) & (angles < TWO_PI)).all()
-    np.testing.assert_allclose(mesh_matrix(phases), unitary, atol=1e-12)
-
-
-@given(st.integers(2, 12), SEEDS)
-def test_haar_unitaries_are_reconstructed(ports, seed):
-    check_decomposition(haar_unitary(ports, np.random.default_rng(seed)))
-
-
-@given(st.integers(2, 12), SEEDS)
-def test_real_orthogonal_matrices_are_reconstructed(ports, seed):
-    rng = np.random.default_rng(seed)
-    check_decomposition(np.linalg.qr(rng.standard_normal((ports, ports)))[0])
-
-
-@given(st.data(), st.integers(2, 12))
-def test_signed_permutations_are_reconstructed(data, ports):
-    order = data.draw(st.permutations(range(ports)))
-    signs = data.draw(st.lists(st.sampled_from([1, -1, 1j, -1j]), min_size=ports, max_size=ports))
-    check_decomposition(np.eye(ports)[order] * np.array(signs))
-
-
-@pytest.mark.parametrize("ports", [2, 3, 4])
-def test_every_permutation_is_reconstructed(ports):
-    for order in itertools.permutations(range(ports)):
-        check_decomposition(np.eye(ports)[list(order)])
-
-
-def test_rows_are_outputs():
-    cycle = np.zeros((3, 3))
-    for source, sink in ((0, 1), (1, 2), (2, 0)):
-        cycle[sink, source] = 1.0
-    leaving = np.abs(mesh_matrix(decompose(cycle, RectangularLayout(3))) @ [1.0, 0.0, 0.0]) ** 2
-    np.testing.assert_allclose(leaving, [0.0, 1.0, 0.0], atol=1e-14)
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 2), SEEDS)
-def test_block_diagonal_matrices_are_reconstructed(sizes, seed):
-    rng = np.random.default_rng(seed)
-    unitary, place = np.zeros((sum(sizes), sum(sizes)), dtype=complex), 0
-    for size in sizes:
-        unitary[place : place + size, place : place + size] = haar_unitary(size, rng)
-        place += size
-    check_decomposition(unitary)
-    check_decomposition(unitary[::-1])
-
-
-@given(st.integers(2, 9), SEEDS, st.sampled_from([1e-16, 1e-13, 1e-10, 1e-8, 1e-4]))
-def test_nearly_degenerate_matrices_are_reconstructed(ports, seed, size):
-    rng = np.random.default_rng(seed)
-    noise = rng.standard_normal((ports, ports)) + 1j * rng.standard_normal((ports, ports))
-    check_decomposition(nearest_unitary(np.eye(ports)[rng.permutation(ports)] + size * noise))
-
-
-@pytest.mark.parametrize("ports", [2, 5, 8])
-def test_identity_reversal_and_fourier(ports):
-    check_decomposition(np.eye(ports))
-    check_decomposition(np.exp(-1e-17j) * np.eye(ports))
-    check_decomposition(np.eye(ports)[::-1])
-    check_decomposition(np.fft.fft(np.eye(ports), norm="ortho"))
-
-
-@pytest.mark.parametrize(
-    ("matrix", "message"),
-    [
-        (0.9 * np.eye(3), r"not unitary: max \|U\^dagger U - 1\| = 0\.19 exceeds 1e-09.*nearest_unitary"),
-        (np.eye(3) + 1e-6, "not unitary"),
-        (np.full((3, 3), np.nan), "NaN or Inf"),
-        (np.diag([1.0, np.inf, 1.0]), "NaN or Inf"),
-        (np.ones((3, 2)), r"square matrix .* got shape \(3, 2\)"),
-        (np.eye(4), r"has shape \(4, 4\), the layout has 3 ports"),
-        (np.zeros((0, 0)), r"got shape \(0, 0\)"),
-        (np.ones(3), r"got shape \(3,\)"),
-        (1.0, r"got shape \(\)"),
-        ([[1.0, 2.0], [3.0]], "matrix of numbers"),
-        ([["a", "b"], ["c", "d"]], "matrix of numbers"),
-        (None, r"matrix|NaN"),
-    ],
-)
-def test_what_is_no_unitary_is_refused(matrix, message):
-    with pytest.raises(MatrixError, match=message) as caught:
-        decompose(matrix, RectangularLayout(3))
-    assert isinstance(caught.value, OptincError)
-
-
-def test_decompose_leaves_its_input_alone():
-    unitary = haar_unitary(4, np.random.default_rng(0))
-    before = unitary.copy()
-    decompose(unitary, RectangularLayout(4))
-    np.testing.assert_array_equal(unitary, before)
 
 
 @pytest.mark.parametrize("name", ["theta", "phi", "output"])

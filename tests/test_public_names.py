@@ -10,11 +10,10 @@ NAMES = {
         Bench OptincError __version__
     """,
     "optinc_hw.photonics": """
-        BlockRealisation ChipElements ChipLayout ChipModel CouplerDispersion HeaterModel HeaterSolution
-        MeshImperfections MeshLayout MeshModel MeshPhases PhasePlacement
-        ProgrammedMatrix RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout
-        TwinParameters convert_phases coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix
-        nearest_unitary power_from_voltage
+        BlockRealisation ChipElements ChipLayout ChipModel CouplerDispersion Decomposition HeaterModel HeaterSolution
+        MeshImperfections MeshLayout MeshModel MeshPhases PhasePlacement ProgrammedMatrix RealPartRealisation
+        Realisation RectangularLayout SvdRealisation TriangularLayout TwinParameters convert_phases coupler_matrix
+        decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix nearest_unitary power_from_voltage
         program_matrix realise solve_heaters solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
@@ -48,7 +47,7 @@ SIGNATURES = {
     "optinc_hw.photonics": {
         "mzi_matrix": "theta phi eta_in eta_out",
         "RectangularLayout": "ports",
-        "decompose": "unitary layout",
+        "decompose": "unitary layout placement nearest_unitary",
         "mesh_matrix": "phases imperfections",
         "realise": "matrix form",
         "haar_unitary": "n rng",

@@ -1,6 +1,6 @@
 """Optics without I/O: couplers, MZIs, meshes, heaters and the differentiable chip."""
 
-from optinc_hw.photonics._decompose import decompose
+from optinc_hw.photonics._decompose import Decomposition, decompose
 from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases, PhasePlacement
 from optinc_hw.photonics._mzi import coupler_matrix, mzi_matrix
 from optinc_hw.photonics._transfer import mesh_matrix
@@ -30,6 +30,7 @@ __all__ = [
     "ChipLayout",
     "ChipModel",
     "CouplerDispersion",
+    "Decomposition",
     "HeaterModel",
     "HeaterSolution",
     "MeshImperfections",

@@ -1,123 +1,194 @@
-"""Decomposition of a unitary into the phases of a rectangular mesh."""
+"""Decomposition of unitaries into the phases of a rectangular or a triangular mesh."""
 
-import cmath
 import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import MatrixError
-from optinc_hw.photonics._mesh import MeshPhases
+from optinc_hw.photonics._mesh import STANDARD, MeshPhases, PhasePlacement
 from optinc_hw.photonics._transfer import mesh_matrix
-from optinc_hw.photonics._unitary import require_unitary
-from optinc_hw.photonics.mesh_layout import RectangularLayout
+from optinc_hw.photonics._unitary import polar_factor, require_unitary, square_matrices
+from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, TriangularLayout
+from optinc_hw.photonics.placement import fold_push_pull, from_standard
 
-_TWO_PI = 2.0 * math.pi
-_RECONSTRUCTION_TOLERANCE = 1e-8
+_ROUND_OFF = 1e-11
+_FOLDED = PhasePlacement("push_pull", "push_pull")
+
+_Shape = Literal["rectangular", "triangular"]
 
 
-def decompose(unitary: ArrayLike, layout: RectangularLayout) -> MeshPhases:
-    """Find the phases with which an ideal mesh realises a unitary.
+@dataclass(frozen=True, kw_only=True)
+class Decomposition(MeshPhases):
+    """Phases that make a wanted unitary, and how well they do.
 
-    Elements are nulled alternately from the right and from the left, then the left factors are pushed through
-    the diagonal (W. R. Clements et al., Optica 3, 1460, 2016), here in the convention of `mzi_matrix`.
+    Parameters
+    ----------
+    error
+        Largest entry ``(...)`` of the difference between `mesh_matrix` of the phases and the unitary that was
+        decomposed; a number for one matrix.
+    distance
+        Largest singular value ``(...)`` of the difference between the matrix that was asked for and the unitary that
+        was decomposed, which no entry of that difference exceeds; 0 unless ``nearest_unitary`` was set.
+    """
+
+    error: float | NDArray[np.float64]
+    distance: float | NDArray[np.float64]
+
+
+def decompose(
+    unitary: ArrayLike,
+    layout: MeshLayout,
+    *,
+    placement: PhasePlacement = STANDARD,
+    nearest_unitary: bool = False,
+) -> Decomposition:
+    """Find the phases with which an ideal mesh makes a unitary.
+
+    Elements are nulled one by one: in a triangular mesh row by row from the right (M. Reck et al., Phys. Rev.
+    Lett. 73, 58, 1994), in a rectangular one alternately from the right and from the left, after which the left
+    factors are pushed through the diagonal (W. R. Clements et al., Optica 3, 1460, 2016).
+
+    Phases are unique but for MZIs in the bar state (theta = pi) or the cross state (theta = 0), whose external phase
+    could as well stand behind them: it is set to phi = pi, so that the identity is all bar with phi = pi and output 0.
 
     Parameters
     ----------
     unitary
-        ``(n, n)`` complex, n = ``layout.ports``.
+        ``(n, n)`` or a batch ``(..., n, n)``, real or complex, n = ``layout.ports``; rows are outputs. It must be
+        unitary to ``max |U^dagger U - 1| <= 1e-9``, which matrices in single precision are not.
     layout
-        The mesh.
+        A rectangular or triangular mesh, or any other description of the same MZIs.
+    placement
+        Where the chip has its phase shifters.
+    nearest_unitary
+        Decompose the closest unitary instead, whatever its distance, and report that.
 
     Returns
     -------
-    MeshPhases
-        theta in [0, pi], phi and output in [0, 2 pi), all in rad.
+    Decomposition
+        In rad: theta in [0, pi], phi and output in [0, 2 pi). In another placement as `convert_phases` gives them,
+        but with both phases in push-pull and the external one before the MZI: theta in [-pi, pi], phi in
+        [pi/2, 3 pi/2) and output in [0, 2 pi); for real matrices every phi is then pi, to round-off.
 
     Raises
     ------
     MatrixError
-        If the matrix is not square, finite, unitary (to 1e-9) or of the layout's size, or if the
-        reconstruction does not reproduce it.
+        If the mesh is neither rectangular nor triangular; if a matrix is not square, finite, of the layout's size
+        or unitary, or, with ``nearest_unitary``, is of deficient rank; if the phases found do not reproduce a matrix
+        to 1e-11 plus 2 n times its own ``max |U^dagger U - 1|``.
     """
-    work = require_unitary(unitary).copy()
+    steps, transposed = _steps(_shape(layout), layout.ports)
+    if nearest_unitary:
+        target, distance = polar_factor(_sized(square_matrices(unitary), layout))
+        deviation = np.zeros_like(distance)
+    else:
+        target, deviation = require_unitary(unitary)
+        target = _sized(target, layout)
+        distance = np.zeros_like(deviation)
+    found = _place(_standard_phases(target, layout, steps, transposed), placement)
+    error = np.abs(mesh_matrix(found) - target).max((-2, -1))
+    limit = _ROUND_OFF + 2.0 * layout.ports * deviation
+    if not (error <= limit).all():
+        worst = np.argmax(error - limit)
+        raise MatrixError(
+            f"the phases found reproduce the matrix only to {np.ravel(error)[worst]:.3g}, not to "
+            f"{np.ravel(limit)[worst]:.3g}; decompose with nearest_unitary=True"
+        )
+    return Decomposition(
+        layout,
+        found.theta,
+        found.phi,
+        found.output,
+        found.input,
+        placement,
+        error=error if error.ndim else float(error),
+        distance=distance if distance.ndim else float(distance),
+    )
+
+
+def _standard_phases(
+    target: NDArray[np.complex128], layout: MeshLayout, steps: NDArray[np.int64], transposed: bool
+) -> MeshPhases:
+    from optinc_hw.photonics._decompose_kernels import phases_of  # numba: only when needed
+
+    batch, n, mzis = target.shape[:-2], layout.ports, len(steps)
+    # numba compiles anew for arrays that are read-only.
+    matrices = np.require(target, requirements=["C", "W"]).reshape(math.prod(batch), n, n)
+    theta, phi, output = (np.empty((len(matrices), length)) for length in (mzis, mzis, n))
+    phases_of(matrices, steps, transposed, layout.modes, theta, phi, output)
+    return MeshPhases(layout, theta.reshape(*batch, mzis), phi.reshape(*batch, mzis), output.reshape(*batch, n))
+
+
+def _place(phases: MeshPhases, placement: PhasePlacement) -> MeshPhases:
+    if placement == STANDARD:
+        return phases
+    return fold_push_pull(phases) if placement == _FOLDED else from_standard(phases, placement)
+
+
+def _sized(matrices: NDArray[np.complex128], layout: MeshLayout) -> NDArray[np.complex128]:
+    if matrices.shape[-1] != layout.ports:
+        raise MatrixError(
+            f"the matrix has shape {matrices.shape}, the layout has {layout.ports} ports; they must agree"
+        )
+    return matrices
+
+
+def _shape(layout: MeshLayout) -> _Shape:
+    # The types come first: comparing thousands of MZIs takes as long as decomposing.
+    if isinstance(layout, RectangularLayout):
+        return "rectangular"
+    if isinstance(layout, TriangularLayout):
+        return "triangular"
+    for shape in ("rectangular", "triangular"):
+        if layout == _layout(shape, layout.ports):
+            return shape
     n = layout.ports
-    if work.shape != (n, n):
-        raise MatrixError(f"the matrix has shape {work.shape}, the layout has {n} ports; they must agree")
-    target = work.copy()
-    right, left = _null(work)
-    diagonal = np.diagonal(work).copy()
-    cells = right + [_push_through(diagonal, *cell) for cell in reversed(left)]
-    phases = _place(cells, np.angle(diagonal), layout)
-    error = float(np.abs(mesh_matrix(phases) - target).max())
-    if error > _RECONSTRUCTION_TOLERANCE:
-        raise MatrixError(f"the decomposition reproduces the matrix only to {error:.3g}; is it finite and unitary?")
-    return phases
+    raise MatrixError(
+        f"this mesh of {len(layout.mzis)} MZIs on {n} ports is neither rectangular nor triangular "
+        f"({n * (n - 1) // 2} MZIs), the meshes known to make every unitary; program_mesh fits phases to any mesh"
+    )
 
 
-_Cell = tuple[int, float, float]
+@lru_cache(maxsize=16)
+def _layout(shape: _Shape, ports: int) -> MeshLayout:
+    return RectangularLayout(ports) if shape == "rectangular" else TriangularLayout(ports)
 
 
-def _null(work: NDArray[np.complex128]) -> tuple[list[_Cell], list[_Cell]]:
-    """Make ``work`` diagonal in place; return the (mode, theta, phi) applied from the right and the left."""
-    n = len(work)
-    right: list[_Cell] = []
-    left: list[_Cell] = []
+@lru_cache(maxsize=16)
+def _steps(shape: _Shape, ports: int) -> tuple[NDArray[np.int64], bool]:
+    """Rotations (K, 4) in the order of nulling as `phases_of` wants them, and whether to transpose."""
+    steps = _rectangular_steps(ports) if shape == "rectangular" else _triangular_steps(ports)
+    table = np.array(steps, dtype=np.int64).reshape(-1, 4)
+    table.flags.writeable = False
+    return table, shape == "triangular"
+
+
+def _triangular_steps(n: int) -> list[tuple[int, int, int, int]]:
+    layout = _layout("triangular", n)
+    return [
+        (0, mode, n - 1 - turn, layout.index(mode + 2 * turn, mode))
+        for turn in range(n - 1)
+        for mode in range(n - 1 - turn)
+    ]
+
+
+def _rectangular_steps(n: int) -> list[tuple[int, int, int, int]]:
+    """Nulling runs along the lower left diagonals; light meets the factors from the right first, then the left ones.
+
+    Diagonal d of the right becomes a descending line of MZIs from column 0, mode d; of the left a line that ends in the
+    last column.
+    """
+    layout = _layout("rectangular", n)
+    steps = []
     for diagonal in range(n - 1):
         for step in range(diagonal + 1):
             if diagonal % 2 == 0:
-                mode, row = diagonal - step, n - 1 - step
-                right.append(_null_from_right(work, row, mode))
+                steps.append((0, diagonal - step, n - 1 - step, layout.index(step, diagonal - step)))
             else:
-                mode, column = n - 2 - diagonal + step, step
-                left.append(_null_from_left(work, mode, column))
-    return right, left
-
-
-def _null_from_right(work: NDArray[np.complex128], row: int, mode: int) -> _Cell:
-    upper, lower = complex(work[row, mode]), complex(work[row, mode + 1])
-    theta = 2.0 * math.atan2(abs(lower), abs(upper))
-    phi = cmath.phase(upper) - cmath.phase(lower) + math.pi
-    work[:, mode : mode + 2] = work[:, mode : mode + 2] @ _cell_matrix(theta, phi).conj().T
-    work[row, mode] = 0.0
-    return mode, theta, phi
-
-
-def _null_from_left(work: NDArray[np.complex128], mode: int, column: int) -> _Cell:
-    upper, lower = complex(work[mode, column]), complex(work[mode + 1, column])
-    theta = 2.0 * math.atan2(abs(upper), abs(lower))
-    phi = cmath.phase(lower) - cmath.phase(upper)
-    work[mode : mode + 2] = _cell_matrix(theta, phi) @ work[mode : mode + 2]
-    work[mode + 1, column] = 0.0
-    return mode, theta, phi
-
-
-def _cell_matrix(theta: float, phi: float) -> NDArray[np.complex128]:
-    common = 1j * cmath.exp(0.5j * theta)
-    sine, cosine, outer = math.sin(theta / 2), math.cos(theta / 2), cmath.exp(1j * phi)
-    return np.array([[common * outer * sine, common * cosine], [common * outer * cosine, -common * sine]])
-
-
-def _push_through(diagonal: NDArray[np.complex128], mode: int, theta: float, phi: float) -> _Cell:
-    """Rewrite ``T(theta, phi)^dagger D = D' T(theta, phi')``; updates the diagonal in place."""
-    upper, lower = complex(diagonal[mode]), complex(diagonal[mode + 1])
-    common = -cmath.exp(-1j * theta) * lower
-    diagonal[mode] = common * cmath.exp(-1j * phi)
-    diagonal[mode + 1] = common
-    return mode, theta, cmath.phase(upper) - cmath.phase(lower)
-
-
-def _place(cells: list[_Cell], output: NDArray[np.float64], layout: RectangularLayout) -> MeshPhases:
-    """Put cells, given in the order of the light, into the earliest free columns."""
-    index = {mzi: k for k, mzi in enumerate(layout.mzis)}
-    depth = [0] * layout.ports
-    theta = np.zeros(len(layout.mzis))
-    phi = np.zeros(len(layout.mzis))
-    for mode, cell_theta, cell_phi in cells:
-        column = max(depth[mode], depth[mode + 1])
-        column += (column + mode) % 2
-        k = index[column, mode]
-        theta[k], phi[k] = cell_theta, cell_phi
-        depth[mode] = depth[mode + 1] = column + 1
-    # Twice: a tiny negative phase modulo 2 pi is rounded to 2 pi itself.
-    return MeshPhases(layout, theta, phi % _TWO_PI % _TWO_PI, output % _TWO_PI % _TWO_PI)
+                mode = n - 2 - diagonal + step
+                steps.append((1, mode, step, layout.index(n - 1 - step, mode)))
+    return steps

@@ -40,15 +40,41 @@ def nearest_unitary(matrix: ArrayLike) -> NDArray[np.complex128]:
     Parameters
     ----------
     matrix
-        ``(n, n)`` complex, finite, of full rank for the answer to be unique.
+        ``(n, n)`` or a batch ``(..., n, n)``, complex, finite, of full rank: the answer is unique only then.
 
     Returns
     -------
     NDArray
-        ``(n, n)`` complex128.
+        As ``matrix``, complex128.
+
+    Raises
+    ------
+    MatrixError
+        If it is not square, not finite, or of deficient rank.
     """
-    left, _, right = np.linalg.svd(square_matrix(matrix))
-    return np.asarray(left @ right, dtype=np.complex128)
+    return polar_factor(square_matrices(matrix))[0]
+
+
+def polar_factor(matrices: NDArray[np.complex128]) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
+    """Return the closest unitaries ``(..., n, n)`` and the largest singular values ``(...)`` of what was changed.
+
+    Raises
+    ------
+    MatrixError
+        If a matrix is of deficient rank.
+    """
+    try:
+        left, values, right = np.linalg.svd(matrices)
+    except np.linalg.LinAlgError as error:
+        raise MatrixError(f"the closest unitary could not be computed: {error}") from error
+    deficient = values[..., -1] <= matrices.shape[-1] * np.finfo(np.float64).eps * values[..., 0]
+    if deficient.any():
+        where = _first(deficient)
+        raise MatrixError(
+            f"the matrix{_in_batch(where)} has deficient rank (singular values from {values[where][-1]:.3g} to "
+            f"{values[where][0]:.3g}): no unitary is closest to it; give a matrix of full rank"
+        )
+    return np.asarray(left @ right, dtype=np.complex128), np.abs(values - 1.0).max(-1)
 
 
 def square_matrix(matrix: ArrayLike) -> NDArray[np.complex128]:
@@ -59,14 +85,29 @@ def square_matrix(matrix: ArrayLike) -> NDArray[np.complex128]:
     MatrixError
         If it is not two-dimensional, not square, empty, not of numbers, or holds NaN or Inf.
     """
+    array = square_matrices(matrix)
+    if array.ndim != 2:
+        raise MatrixError(f"expected one square matrix (n, n) with n >= 1, got shape {array.shape}")
+    return array
+
+
+def square_matrices(matrix: ArrayLike) -> NDArray[np.complex128]:
+    """Return a matrix or a batch ``(..., n, n)`` as complex128 after checking that all are square and finite.
+
+    Raises
+    ------
+    MatrixError
+        If it has fewer than two axes, or is not square, empty, not of numbers, or holds NaN or Inf.
+    """
     try:
         array = np.asarray(matrix, dtype=np.complex128)
     except (TypeError, ValueError) as error:
         raise MatrixError(f"expected a matrix of numbers: {error}") from error
-    if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
+    if array.ndim < 2 or array.shape[-2] != array.shape[-1] or array.shape[-1] == 0:
         raise MatrixError(f"expected a square matrix (n, n) with n >= 1, got shape {array.shape}")
     if not np.isfinite(array).all():
-        raise MatrixError("the matrix holds NaN or Inf; every entry must be finite")
+        where = _first(~np.isfinite(array).all((-2, -1)))
+        raise MatrixError(f"the matrix{_in_batch(where)} holds NaN or Inf; every entry must be finite")
     return array
 
 
@@ -90,22 +131,43 @@ def real_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
     return numbers
 
 
-def require_unitary(matrix: ArrayLike, tolerance: float = UNITARITY_TOLERANCE) -> NDArray[np.complex128]:
-    """Return ``matrix`` as complex128 after checking that it is unitary.
+def require_unitary(
+    matrix: ArrayLike, tolerance: float = UNITARITY_TOLERANCE
+) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
+    """Return a matrix or a batch ``(..., n, n)`` as complex128, and by how much each misses being unitary ``(...)``.
 
     Raises
     ------
     MatrixError
-        If it is not square, not finite, or ``max |U^dagger U - 1|`` exceeds ``tolerance``.
+        If one is not square, not finite, or its ``max |U^dagger U - 1|`` exceeds ``tolerance``.
     """
-    array = square_matrix(matrix)
-    deviation = float(np.abs(array.conj().T @ array - np.eye(len(array))).max())
-    if deviation > tolerance:
+    array = square_matrices(matrix)
+    n = array.shape[-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = array.conj().swapaxes(-1, -2) @ array
+    gram.reshape(*gram.shape[:-2], n * n)[..., :: n + 1] -= 1.0
+    deviation = np.abs(gram).max((-2, -1))
+    # Not "greater": products of huge numbers may be NaN.
+    excess = ~(deviation <= tolerance)
+    if excess.any():
+        where = _first(excess)
         raise MatrixError(
-            f"the matrix is not unitary: max |U^dagger U - 1| = {deviation:.3g} exceeds {tolerance:.3g}; "
-            "use nearest_unitary(matrix) if the closest unitary is meant"
+            f"the matrix{_in_batch(where)} is not unitary: max |U^dagger U - 1| = {deviation[where]:.3g} exceeds "
+            f"{tolerance:.3g} (single precision leaves 1e-6); use nearest_unitary(matrix), or nearest_unitary=True "
+            "where there is that choice, if the closest unitary is meant"
         )
-    return array
+    return array, deviation
+
+
+def _first(bad: NDArray[np.bool_] | np.bool_) -> tuple[int, ...]:
+    """Index of the first matrix of a batch that is bad."""
+    return tuple(int(axis) for axis in np.unravel_index(int(np.argmax(bad)), np.shape(bad)))
+
+
+def _in_batch(where: tuple[int, ...]) -> str:
+    if not where:
+        return ""
+    return f" at batch index {where[0] if len(where) == 1 else where}"
 
 
 def fidelity(
