@@ -156,7 +156,7 @@ def test_whole_numbers_are_angles_too(placement):
 def test_residual_phases_at_inputs_or_at_outputs_give_the_same_matrix(layout, ports):
     """Case M-12: moving phase shifters between layers must not change the matrix."""
     unitary = haar_unitary(ports, np.random.default_rng(ports))
-    at_outputs = convert_phases(decompose(unitary, RectangularLayout(ports)), PhasePlacement(side="before"))
+    at_outputs = convert_phases(decompose(unitary, layout(ports)), PhasePlacement(side="before"))
     at_inputs = convert_phases(at_outputs, PhasePlacement(side="after"))
     np.testing.assert_allclose(mesh_matrix(at_outputs), unitary, atol=1e-12)
     np.testing.assert_allclose(mesh_matrix(at_inputs), unitary, atol=1e-12)
@@ -228,9 +228,10 @@ def orthogonals():
     yield pytest.param(blocks, id="block diagonal")
 
 
+@pytest.mark.parametrize("layout", [RectangularLayout, TriangularLayout])
 @pytest.mark.parametrize("matrix", list(orthogonals()))
-def test_real_orthogonal_matrices_need_external_phases_of_pi_only(matrix):
-    folded = fold_push_pull(decompose(matrix, RectangularLayout(len(matrix))))
+def test_real_orthogonal_matrices_need_external_phases_of_pi_only(matrix, layout):
+    folded = fold_push_pull(decompose(matrix, layout(len(matrix))))
     assert folded.placement == PhasePlacement("push_pull", "push_pull", "before")
     np.testing.assert_allclose(folded.phi, math.pi, atol=1e-11)
     np.testing.assert_allclose(np.sin(folded.output), 0.0, atol=1e-11)

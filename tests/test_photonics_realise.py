@@ -17,7 +17,9 @@ from optinc_hw.photonics import (
     BlockRealisation,
     Realisation,
     RealPartRealisation,
+    RectangularLayout,
     SvdRealisation,
+    TriangularLayout,
     mesh_matrix,
     mzi_count,
     realise,
@@ -184,11 +186,12 @@ def test_later_changes_of_the_asked_matrix_do_not_reach_it(form):
     assert made.residual < 1e-14
 
 
-@given(REAL, st.sampled_from(FORMS))
-def test_meshes_make_the_unitaries(matrix, form):
+@given(REAL, st.sampled_from(FORMS), st.sampled_from([RectangularLayout, TriangularLayout]))
+def test_meshes_make_the_unitaries(matrix, form, layout):
     made = realise(matrix, form=form)
-    meshes = made.meshes()
-    assert len(meshes) == len(made.unitaries)
+    meshes = made.meshes(layout)
+    assert [phases.layout for phases in meshes] == [layout(len(unitary)) for unitary in made.unitaries]
+    assert all(phases.error < 1e-12 for phases in meshes)
     for phases, unitary in zip(meshes, made.unitaries, strict=True):
         np.testing.assert_allclose(mesh_matrix(phases), unitary, atol=1e-12)
     # The formula has an attenuator for every output, needed or not.

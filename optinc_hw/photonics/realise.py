@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import MatrixError
-from optinc_hw.photonics._decompose import decompose
-from optinc_hw.photonics._mesh import MeshPhases
+from optinc_hw.photonics._decompose import Decomposition, decompose
 from optinc_hw.photonics._unitary import real_matrix
 from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout
 
@@ -60,7 +59,7 @@ class Realisation(ABC):
         """Number of MZIs of meshes and attenuators, `mzi_count` of the shape."""
         return mzi_count(self.shape, self.form)
 
-    def meshes(self, layout: Callable[[int], MeshLayout] = RectangularLayout) -> tuple[MeshPhases, ...]:
+    def meshes(self, layout: Callable[[int], MeshLayout] = RectangularLayout) -> tuple[Decomposition, ...]:
         """Phases of an ideal mesh for each of ``unitaries``, in their order.
 
         Parameters
@@ -71,7 +70,7 @@ class Realisation(ABC):
         Raises
         ------
         MatrixError
-            If `decompose` does not know the layout.
+            If the layout is neither rectangular nor triangular.
         """
         return tuple(decompose(unitary, layout(len(unitary))) for unitary in self.unitaries)
 
