@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.mesh_model import MeshModel
 from optinc_hw.photonics.twin import TwinParameters
 
 
@@ -51,6 +52,12 @@ class ChipModel:
     def __init__(self, layout: ChipLayout, elements: ChipElements) -> None:
         self.layout = layout
         self.elements = elements
+        self._mesh = MeshModel(
+            layout.mesh,
+            eta_in=elements.mesh_eta[..., 0],
+            eta_out=elements.mesh_eta[..., 1],
+            transmission=elements.mzi_transmission,
+        )
 
     @classmethod
     def from_parameters(
@@ -91,20 +98,19 @@ class ChipModel:
         Tensor
             ``(batch, n, w)`` complex.
         """
-        layout, elements = self.layout, self.elements
-        cells = _cells(phases[:, layout.mesh_theta], phases[:, layout.mesh_phi], elements)
-        state = fields
-        for column in layout.mesh.columns:
-            if column:
-                state = _apply_column(cells, column, layout.mesh.mzis[column[0]][1], state)
-        tail = _unit(phases[:, layout.output_phase]) * _bar(phases[:, layout.attenuator], elements.attenuator_eta)
-        return (tail * elements.output_transmission).unsqueeze(-1) * state
+        theta, phi = phases[:, self.layout.mesh_theta], phases[:, self.layout.mesh_phi]
+        return self._tail(phases) * self._mesh.apply(theta, phi, None, fields)
 
     def transfer_matrix(self, phases: Tensor) -> Tensor:
         """Complex matrix ``(batch, n, n)`` from mesh inputs to receivers at phases ``(batch, H)`` in rad."""
-        n = self.layout.ports
-        identity = torch.eye(n, dtype=_complex(phases.dtype), device=phases.device)
-        return self.propagate(phases, identity.expand(len(phases), n, n))
+        theta, phi = phases[:, self.layout.mesh_theta], phases[:, self.layout.mesh_phi]
+        return self._tail(phases) * self._mesh.matrix(theta, phi)
+
+    def _tail(self, phases: Tensor) -> Tensor:
+        """Field transmission (batch, n, 1) from the mesh to the receivers."""
+        layout, elements = self.layout, self.elements
+        bar = _bar(phases[:, layout.attenuator], elements.attenuator_eta)
+        return (_unit(phases[:, layout.output_phase]) * bar * elements.output_transmission).unsqueeze(-1)
 
     def detector_powers(self, phases: Tensor) -> Tensor:
         """Compute the readings of all detectors.
@@ -136,10 +142,6 @@ class ChipModel:
             return np.asarray(self.detector_powers(phases).cpu().numpy(), dtype=np.float64)
 
 
-def _complex(dtype: torch.dtype) -> torch.dtype:
-    return torch.complex64 if dtype == torch.float32 else torch.complex128
-
-
 def _unit(angle: Tensor) -> Tensor:
     return torch.complex(torch.cos(angle), torch.sin(angle))
 
@@ -149,26 +151,3 @@ def _bar(theta: Tensor, eta: Tensor) -> Tensor:
     cosines = torch.cos(eta).prod(-1)
     sines = torch.sin(eta).prod(-1)
     return cosines * _unit(theta) - sines
-
-
-def _cells(theta: Tensor, phi: Tensor, elements: ChipElements) -> Tensor:
-    """2x2 matrices (batch, K, 2, 2) of the mesh MZIs, loss included."""
-    cos_in, cos_out = torch.cos(elements.mesh_eta).unbind(-1)
-    sin_in, sin_out = torch.sin(elements.mesh_eta).unbind(-1)
-    inner, outer = _unit(theta), _unit(phi)
-    upper = torch.stack([outer * (cos_out * cos_in * inner - sin_out * sin_in),
-                         1j * (cos_out * sin_in * inner + sin_out * cos_in)], dim=-1)  # fmt: skip
-    lower = torch.stack([1j * outer * (sin_out * cos_in * inner + cos_out * sin_in),
-                         cos_out * cos_in - sin_out * sin_in * inner], dim=-1)  # fmt: skip
-    return torch.stack([upper, lower], dim=-2) * elements.mzi_transmission[..., None, None]
-
-
-def _apply_column(cells: Tensor, column: tuple[int, ...], first: int, state: Tensor) -> Tensor:
-    batch, ports, width = state.shape
-    count = len(column)
-    chosen = cells[:, column[0] : column[-1] + 1]
-    pairs = state[:, first : first + 2 * count].reshape(batch, count, 2, width)
-    mixed = (chosen @ pairs).reshape(batch, 2 * count, width)
-    if 2 * count == ports:
-        return mixed
-    return torch.cat([state[:, :first], mixed, state[:, first + 2 * count :]], dim=1)
