@@ -13,7 +13,7 @@ _SCALE = 1e4
 _ROW_SLACK = 0.9 * ZERO
 _OPTIMAL, _STOPPED, _INFEASIBLE = 0, 1, 2
 _MOST_OPEN = 1000
-"""With more open turns than this HiGHS gets nowhere in minutes; no search is started."""
+"""With more open turns than this HiGHS got nowhere in 40 s; no search is started."""
 
 
 @dataclass(frozen=True)
