@@ -11,6 +11,7 @@ from twins import bare_sections, matched_twin, set_heater_powers
 from optinc_hw.errors import ConfigurationError, MatrixError
 from optinc_hw.photonics import (
     ChipLayout,
+    ChipModel,
     MeshImperfections,
     MeshLayout,
     MeshPhases,
@@ -81,6 +82,14 @@ def test_the_twin_of_any_mesh_predicts_its_chip(mesh):
     chip = lit_chip(mesh)
     twin, power = matched_twin(chip, LASER_W), random_powers(chip.layout)
     np.testing.assert_allclose(predicted(twin, power), readings(chip, power), rtol=1e-9, atol=1e-14)
+
+
+@every_mesh
+def test_the_chip_model_of_any_mesh_predicts_the_chip(mesh):
+    chip = lit_chip(mesh, seed=2)
+    twin, power = matched_twin(chip, LASER_W), random_powers(chip.layout)
+    model = ChipModel.from_parameters(twin)
+    np.testing.assert_allclose(model.readings(twin, power), readings(chip, power), rtol=1e-9, atol=1e-14)
 
 
 @settings(max_examples=20, deadline=None)
