@@ -2,6 +2,7 @@
 
 from optinc_hw.photonics._decompose import Decomposition, decompose
 from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases, PhasePlacement
+from optinc_hw.photonics._mesh_plan import LimitingMzi
 from optinc_hw.photonics._mzi import coupler_matrix, mzi_matrix
 from optinc_hw.photonics._transfer import mesh_matrix
 from optinc_hw.photonics._unitary import fidelity, haar_unitary, nearest_unitary
@@ -14,6 +15,7 @@ from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, Trian
 from optinc_hw.photonics.mesh_model import MeshModel
 from optinc_hw.photonics.placement import convert_phases
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
+from optinc_hw.photonics.program_mesh import MeshProgram, program_mesh
 from optinc_hw.photonics.realise import (
     BlockRealisation,
     Realisation,
@@ -33,10 +35,12 @@ __all__ = [
     "Decomposition",
     "HeaterModel",
     "HeaterSolution",
+    "LimitingMzi",
     "MeshImperfections",
     "MeshLayout",
     "MeshModel",
     "MeshPhases",
+    "MeshProgram",
     "PhasePlacement",
     "ProgrammedMatrix",
     "RealPartRealisation",
@@ -56,6 +60,7 @@ __all__ = [
     "nearest_unitary",
     "power_from_voltage",
     "program_matrix",
+    "program_mesh",
     "realise",
     "solve_heaters",
     "solve_powers",
