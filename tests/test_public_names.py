@@ -13,8 +13,8 @@ NAMES = {
         BlockRealisation ChipElements ChipLayout ChipModel CouplerDispersion Decomposition HeaterModel HeaterSolution
         LimitingMzi MeshImperfections MeshLayout MeshModel MeshPhases MeshProgram PhasePlacement ProgrammedMatrix
         RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout TwinParameters convert_phases
-        coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix nearest_unitary power_from_voltage
-        program_matrix program_mesh realise solve_heaters solve_powers voltage_from_power
+        coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix nearest_unitary
+        power_from_voltage program_matrix program_mesh realise solve_heaters solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
         Activation Form Forward InputSpace Layer LayerPlan Multiply OpticalNetwork Rounding Tile TilePlan TileRunner
