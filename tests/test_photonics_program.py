@@ -42,7 +42,10 @@ def test_solved_powers_give_the_phases_modulo_two_pi(ports, seed):
     wanted = rng.uniform(-20.0, 20.0, (3, len(twin.offset)))
     power = solve_powers(twin, wanted)
     assert (power >= 0.0).all()
-    assert (power * twin.efficiency < 1.05 * TWO_PI).all()
+    # One turn less on any heater would need heat that some heater would have to take away.
+    turn = TWO_PI * np.linalg.inv(twin.crosstalk) / twin.efficiency[:, None]
+    less = power[:, :, None] - turn
+    assert (less.min(axis=1) < 0.0).all()
     error = np.angle(np.exp(1j * (twin.phases(power) - wanted)))
     np.testing.assert_allclose(error, 0.0, atol=1e-10)
 
@@ -97,7 +100,9 @@ def test_random_matrices_are_multiplied_exactly(ports, seed, norm):
     programmed = program_matrix(twin, matrix)
     assert programmed.residual < 2e-3
     amplitudes = inputs_off_zero(20, matrix.shape[1], rng)
-    np.testing.assert_allclose(run(twin, programmed, amplitudes), amplitudes @ matrix.T, atol=4e-3)
+    # Each entry of the matrix may be off by the residual, and the errors may add up over a row.
+    allowed = programmed.residual * np.abs(amplitudes).sum(axis=1, keepdims=True) + 1e-9
+    assert (np.abs(run(twin, programmed, amplitudes) - amplitudes @ matrix.T) <= allowed).all()
     assert (programmed.drive(amplitudes) >= 0.0).all()
 
 
