@@ -49,22 +49,25 @@ class MeshProgram:
     method
         Which phases were best: the ideal mesh's (or the caller's start), locally corrected, or refined.
     converged
-        True if the target is reached (infidelity at most 1e-8), or if the refinement began from phases that make the
-        target on an ideal mesh and ended where it gained nothing more: the rest is then the chip's. A start of the
-        caller's that ends short of the target is not called converged, as that may be a local minimum.
+        True if the target is reached (infidelity at most 1e-8). Also if the ideal mesh makes the target, refinement
+        began there, and its last 50 steps lowered the infidelity by less than 0.1 %: the rest is then put down to the
+        chip, although a better place far away cannot be excluded. False if steps ran out, and if a start of the
+        caller's ended short of the target, which may be a local minimum of the mesh itself.
     fidelity, uncorrected_fidelity, corrected_fidelity
         Of ``phases``, of the ideal mesh's phases (or the caller's start), and of the locally corrected phases before
         refinement.
     residual, uncorrected_residual, corrected_residual
         ``|S / scale - U|_F / sqrt(n)`` of the same phases.
     scale
-        Complex factor with which S is nearest to scale * U.
+        Factor with which S is nearest to scale * U; real, with which Re(S) is nearest to scale * Re(U), for the
+        criterion ``"real_part"``.
     real_part_error, uncorrected_real_part_error
         ``|Re(S) / a - Re(U)|_F / |Re(U)|_F`` at the best real a; NaN if Re(U) is 0.
     limiting
-        MZIs that limit ``corrected_residual``, the worst first.
+        MZIs that limit ``corrected_residual`` (of the decomposition's phases, also with a start of the caller's), the
+        worst first.
     loss_share
-        Part of ``corrected_residual ** 2`` that unequal losses make.
+        Part of ``corrected_residual ** 2`` that losses make by differing between paths.
     """
 
     phases: MeshPhases
@@ -95,7 +98,10 @@ class MeshProgram:
             f"(uncorrected {self.uncorrected_real_part_error:.2e})",
         ]
         if self.loss_share > 0.0:
-            lines.append(f"unequal losses make {self.loss_share:.0%} of the squared residual after local correction")
+            lines.append(
+                f"losses that differ between paths make {self.loss_share:.0%} of the squared residual after local "
+                "correction"
+            )
         lines += [
             f"MZI ({mzi.column}, {mzi.mode}) {mzi.cause}: |T11| = {mzi.asked:.4f} asked, {mzi.lowest:.4f} to "
             f"{mzi.highest:.4f} reached, {mzi.share:.0%} of the squared residual after local correction"
@@ -146,7 +152,7 @@ def program_mesh(
         ``"fidelity"`` of the complex matrix, or ``"real_part"`` for chips whose receivers read real parts: the relative
         error of Re(S) at the best scale.
     max_steps
-        Largest number of refinement steps, at least 1.
+        Largest number of steps of each descent, at least 1.
 
     Returns
     -------
@@ -196,7 +202,7 @@ def program_mesh(
         residual=best.error(),
         uncorrected_residual=first.error(),
         corrected_residual=corrected.error(),
-        scale=infidelity(best.matrix, unitary, "fidelity")[1],
+        scale=infidelity(best.matrix, unitary, criterion)[1],
         real_part_error=best.error("real_part"),
         uncorrected_real_part_error=first.error("real_part"),
         limiting=plan.limiting(square),
