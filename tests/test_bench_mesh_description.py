@@ -20,6 +20,7 @@ from optinc_hw.cli import app
 from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError, MatrixError
 from optinc_hw.photonics import (
     ChipLayout,
+    ChipModel,
     MeshLayout,
     RectangularLayout,
     TriangularLayout,
@@ -27,7 +28,7 @@ from optinc_hw.photonics import (
     program_matrix,
 )
 from optinc_hw.units import dbm_to_watt
-from simulated_instruments import HiddenChip
+from simulated_instruments import HiddenChip, HiddenEffects
 
 BENCHES = Path(optinc_hw.__file__).parent.parent / "examples" / "benches"
 TRIANGULAR = BENCHES / "four_ports_triangular"
@@ -345,10 +346,25 @@ def test_a_record_whose_parts_do_not_agree_is_refused(tmp_path, changes, message
         CalibrationRecord.load(tmp_path / "record.json")
 
 
+@pytest.mark.parametrize("ports", [2, 3, 4])
+def test_matrices_are_programmed_on_triangular_meshes(ports):
+    effects = HiddenEffects(arm_loss_rms=0.0)
+    chip = HiddenChip.from_seed(ports, ports, mesh=TriangularLayout(ports), effects=effects)
+    twin, rng = matched_twin(chip, 0.01), np.random.default_rng(ports)
+    matrix, amplitudes = rng.uniform(-1, 1, (ports, ports)), rng.uniform(0.2, 1.0, (3, ports))
+    programmed = program_matrix(twin, 0.8 * matrix / np.linalg.norm(matrix, 2))
+    seen = ChipModel.from_parameters(twin).readings(twin, programmed.drive(amplitudes))
+    np.testing.assert_allclose(programmed.decode(seen), amplitudes @ programmed.matrix.T, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("mesh", "stuck", "message"),
     [
-        (TriangularLayout(4), {}, r"mesh \(6 MZIs in 5 columns\) is not a complete rectangular one"),
+        (
+            TriangularLayout(4).without([(1, 1)]),
+            {},
+            r"mesh \(5 MZIs in 5 columns\) is not a complete rectangular or tri",
+        ),
         (RectangularLayout(4).without([(1, 1)]), {}, r"mesh \(5 MZIs in 4 columns\) is not a complete"),
         (None, {"mzi_1_1_phi": 0.4}, r"phases of this chip are stuck \(mzi_1_1_phi\)"),
     ],

@@ -12,7 +12,7 @@ from optinc_hw.photonics._unitary import real_matrix
 from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
 from optinc_hw.photonics.layout import ChipLayout
-from optinc_hw.photonics.mesh_layout import RectangularLayout
+from optinc_hw.photonics.mesh_layout import RectangularLayout, TriangularLayout
 from optinc_hw.photonics.realise import unitary_of_real_part
 from optinc_hw.photonics.twin import TwinParameters
 
@@ -153,8 +153,8 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     ------
     MatrixError
         If the matrix is not real and finite, does not fit the chip, its norm exceeds 1, the chip's mesh is not a
-        complete rectangular one whose phases all follow their heaters, or its couplers and losses keep the twin more
-        than `MAX_RESIDUAL` away from the matrix.
+        complete rectangular or triangular one whose phases all follow their heaters, or its couplers and losses keep
+        the twin more than `MAX_RESIDUAL` away from the matrix.
     LimitError
         If a heater would exceed its limit.
     """
@@ -187,10 +187,11 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
 
 def _require_complete(layout: ChipLayout) -> None:
     """Refuse meshes for which there is no start of the refinement."""
-    if layout.mesh != RectangularLayout(layout.ports):
+    if layout.mesh not in (RectangularLayout(layout.ports), TriangularLayout(layout.ports)):
         raise MatrixError(
             f"this chip's mesh ({len(layout.mesh.mzis)} MZIs in {layout.mesh.depth} columns) is not a complete "
-            "rectangular one, and matrices are programmed on those only; drive its heaters with powers of your own"
+            "rectangular or triangular one, and matrices are programmed on those only; drive its heaters with powers "
+            "of your own"
         )
     if layout.stuck:
         raise MatrixError(
