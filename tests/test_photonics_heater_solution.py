@@ -160,7 +160,7 @@ def test_an_eight_port_chip_is_proven_by_bounds_alone():
     model = plain(89, crosstalk=neighbours(ChipLayout(8).heater_sites, 0.015))
     for _ in range(10):
         phases = rng.uniform(0.0, TWO_PI, 89)
-        best = solve_heaters(model, phases, effort_s=0.0)
+        best = solve_heaters(model, phases, effort=0)
         assert best.proven
         np.testing.assert_allclose(best.lower_bound_w, best.total_power_w, rtol=2e-9)
 
@@ -170,12 +170,12 @@ def test_without_effort_nothing_is_claimed():
     rng = np.random.default_rng(3)
     model = plain(30, crosstalk=np.eye(30) + np.where(np.eye(30), 0.0, 0.1 * rng.uniform(-1.0, 1.0, (30, 30))))
     phases = rng.uniform(0.0, TWO_PI, 30)
-    quick = solve_heaters(model, phases, effort_s=0.0)
+    quick = solve_heaters(model, phases, effort=0)
     assert not quick.proven
     assert quick.lower_bound_w < quick.total_power_w
     np.testing.assert_allclose(model.phases(quick.power_w), phases + TWO_PI * quick.wraps, atol=1e-7)
     with pytest.raises(LimitError, match="best attempt found; that less is impossible is not proven"):
-        solve_heaters(replace(model, max_total_power_w=0.99 * quick.total_power_w), phases, effort_s=0.0)
+        solve_heaters(replace(model, max_total_power_w=0.99 * quick.total_power_w), phases, effort=0)
 
 
 def test_with_too_many_undecided_heaters_no_search_is_started():

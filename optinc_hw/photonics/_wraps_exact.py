@@ -58,7 +58,7 @@ class Obstacle:
         return f"{power}{least} for the asked phases{more}{doubt}"
 
 
-def search(heating: Heating, fraction: Array, ceiling: Array, effort_s: float) -> Answer | Obstacle:
+def search(heating: Heating, fraction: Array, ceiling: Array, effort: int) -> Answer | Obstacle:
     """Whole turns of least power for phases (h,), searched for where bounds do not prove them.
 
     Parameters
@@ -67,8 +67,8 @@ def search(heating: Heating, fraction: Array, ceiling: Array, effort_s: float) -
         Crosstalk and prices of the h heaters.
     fraction, ceiling
         Missing phases and largest own phases (h,) in turns, as in `settle`.
-    effort_s
-        Wall time in s that each of at most two integer programmes may take.
+    effort
+        Branches that each of at most two integer programmes may take.
     """
     start = settle(heating, fraction[None], ceiling[None])
     guess, bound = start.turns[0], float(start.bound_w[0])
@@ -81,14 +81,14 @@ def search(heating: Heating, fraction: Array, ceiling: Array, effort_s: float) -
         if need[worst] > ceiling[worst] + 2.0 * ZERO:
             return Obstacle(worst, float(need[worst]), others=0, least=True, proven=True)
         if start.box.empty[0]:
-            return _least_excess(heating, fraction, ceiling, guess, effort_s, proven=True)
+            return _least_excess(heating, fraction, ceiling, guess, effort, proven=True)
     box = Box(start.box.lower[0], start.box.upper[0], start.box.ceiling[0])
-    status, turns, searched = _least_power(heating, fraction, ceiling, box, effort_s)
+    status, turns, searched = _least_power(heating, fraction, ceiling, box, effort)
     bound = max(bound, searched)
     if turns is not None:
         fits, guess = True, _cheaper(heating, fraction, turns, guess if fits else turns)
     if not fits:
-        return _least_excess(heating, fraction, ceiling, guess, effort_s, proven=status == _INFEASIBLE)
+        return _least_excess(heating, fraction, ceiling, guess, effort, proven=status == _INFEASIBLE)
     power = float(heating.power(heating.own(fraction + guess)))
     # Nothing left below the cap of the box means that the guess itself is the least.
     proven = status == _INFEASIBLE or (status == _OPTIMAL and turns is not None)
@@ -101,7 +101,7 @@ def _cheaper(heating: Heating, fraction: Array, one: Array, other: Array) -> Arr
 
 
 def _least_power(
-    heating: Heating, fraction: Array, ceiling: Array, box: Box, effort_s: float
+    heating: Heating, fraction: Array, ceiling: Array, box: Box, effort: int
 ) -> tuple[int, Array | None, float]:
     """Solve for the turns that a box leaves open: HiGHS's status, turns (h,) or None, and a lower bound in W."""
     part = _OpenPart.of(heating, fraction, box)
@@ -120,7 +120,7 @@ def _least_power(
             _SCALE * (-part.base[rows] - _ROW_SLACK),
             _SCALE * _open(ceiling[rows] - part.base[rows] + _ROW_SLACK),
         ),
-        options={"mip_rel_gap": 0.0, "time_limit": effort_s},
+        options={"mip_rel_gap": 0.0, "node_limit": effort},
     )
     power = float(heating.power(part.base))
     bound = -np.inf if found.mip_dual_bound is None else power + float(found.mip_dual_bound) * unit
@@ -163,7 +163,7 @@ def _open(limits: Array) -> Array:
 
 
 def _least_excess(
-    heating: Heating, fraction: Array, ceiling: Array, guess: Array, effort_s: float, *, proven: bool
+    heating: Heating, fraction: Array, ceiling: Array, guess: Array, effort: int, *, proven: bool
 ) -> Obstacle:
     """Find the heater that stands in the way most when ceilings are exceeded by the least power in total.
 
@@ -176,7 +176,7 @@ def _least_excess(
     part = _OpenPart.of(heating, fraction, Box(boxes.lower[0], boxes.upper[0], boxes.ceiling[0]))
     done = False
     if len(part.free) <= _MOST_OPEN:
-        turns, done = _exceed_least(heating, ceiling, part, effort_s)
+        turns, done = _exceed_least(heating, ceiling, part, effort)
         own = own if turns is None else heating.own(fraction + turns)
     over = (own - ceiling) * heating.price
     worst, others = int(np.argmax(over)), int((over > ZERO * heating.price).sum()) - 1
@@ -184,7 +184,7 @@ def _least_excess(
     return Obstacle(worst, float(own[worst]), others, least, proven)
 
 
-def _exceed_least(heating: Heating, ceiling: Array, part: _OpenPart, effort_s: float) -> tuple[Array | None, bool]:
+def _exceed_least(heating: Heating, ceiling: Array, part: _OpenPart, effort: int) -> tuple[Array | None, bool]:
     """Find turns (h,) that exceed the ceilings by the least power in total, and whether that is proven."""
     cold, hot = np.flatnonzero(part.low < -ZERO), np.flatnonzero(part.high > ceiling)
     size = len(part.free)
@@ -200,7 +200,7 @@ def _exceed_least(heating: Heating, ceiling: Array, part: _OpenPart, effort_s: f
             np.concatenate([-part.base[cold], np.full(len(hot), -np.inf)]),
             np.concatenate([np.full(len(cold), np.inf), ceiling[hot] - part.base[hot]]),
         ),
-        options={"mip_rel_gap": 0.0, "time_limit": effort_s},
+        options={"mip_rel_gap": 0.0, "node_limit": effort},
     )
     turns = None if found.x is None else part.turns(found.x[:size])
     return turns, found.status == _OPTIMAL

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from optinc_hw.errors import LimitError, MatrixError
 from optinc_hw.photonics._wraps import FAR, Heating
 from optinc_hw.photonics.heater_model import HeaterModel
-from optinc_hw.photonics.heaters import EFFORT_S, reduced
+from optinc_hw.photonics.heaters import EFFORT, reduced
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ def solve_heaters(
     *,
     wavelength_m: float | None = None,
     temperature_k: float | None = None,
-    effort_s: float = EFFORT_S,
+    effort: int = EFFORT,
 ) -> HeaterSolution:
     """Powers and voltages that give phases modulo 2 pi at the least total power, all limits kept.
 
-    Bounds prove the answer in most cases; an integer programme settles the rest, if need be until ``effort_s`` is over.
+    Bounds prove the answer in most cases; an integer programme settles the rest, up to ``effort`` branches.
     The reached phases deviate by less than 1e-7 rad from the wanted ones.
 
     Parameters
@@ -58,9 +58,9 @@ def solve_heaters(
         Wanted phases (H,) in rad.
     wavelength_m, temperature_k
         Where they are wanted; None is the design's.
-    effort_s
-        Wall time in s that each of at most two integer programmes may take; with more than 1000 undecided heaters none
-        is tried.
+    effort
+        Branches that each of at most two integer programmes may take, so that the answer does not depend on how busy
+        the computer is; with more than 1000 undecided heaters none is tried.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def solve_heaters(
     heating = Heating.of(crosstalk, model.efficiency(wavelength_m))
     fraction, whole = reduced(wanted - model.passive_phase(wavelength_m, temperature_k))
     largest = np.min(list(model.power_limits(temperature_k).values()), axis=0)
-    answer = search(heating, fraction, np.minimum(largest / heating.price, FAR), effort_s)
+    answer = search(heating, fraction, np.minimum(largest / heating.price, FAR), effort)
     if isinstance(answer, Obstacle):
         price = float(heating.price[answer.heater])
         volts = model.voltage(np.full(len(model), answer.own * price), temperature_k)[answer.heater]

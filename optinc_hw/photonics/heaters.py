@@ -8,8 +8,8 @@ from optinc_hw.photonics._wraps import FAR, Heating, settle
 from optinc_hw.photonics.twin import TwinParameters
 
 _TWO_PI = 2.0 * np.pi
-EFFORT_S = 10.0
-"""Wall time in s that the search for the least power may take where bounds do not prove it."""
+EFFORT = 1000
+"""Branches that the search for the least power may take where bounds do not prove it; never a wall time."""
 
 
 def power_from_voltage(voltage_v: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike) -> NDArray[np.float64]:
@@ -53,8 +53,8 @@ def solve_powers(
 ) -> NDArray[np.float64]:
     """Heater powers that give the asked phases modulo 2 pi at the least total power, crosstalk included.
 
-    As `solve_heaters`, for batches: bounds settle nearly all phases at once, a search of at most 10 s settles each of
-    the others. Where that time is not enough, the best powers found are returned.
+    As `solve_heaters`, for batches: bounds settle nearly all phases at once, a search settles each of the others. Where
+    `EFFORT` branches are not enough, the best powers found are returned.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _searched(
 ) -> NDArray[np.float64]:
     from optinc_hw.photonics._wraps_exact import Obstacle, search  # scipy's optimisers are slow to import
 
-    answer = search(heating, turns, ceiling, EFFORT_S)
+    answer = search(heating, turns, ceiling, EFFORT)
     if not isinstance(answer, Obstacle):
         return answer.turns
     k = answer.heater
