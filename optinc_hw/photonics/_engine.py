@@ -64,9 +64,10 @@ def unit(angle: Tensor) -> tuple[Array, Array]:
     """Cosines and sines of angles in rad."""
     from optinc_hw.photonics import _kernels
 
-    values = np.ascontiguousarray(angle.detach().numpy())
-    if np.abs(values).max(initial=0.0) > _LARGEST_ANGLE:
-        return np.cos(values), np.sin(values)
+    values = np.ascontiguousarray(angle.detach().resolve_neg().numpy())
+    if not np.abs(values).max(initial=0.0) <= _LARGEST_ANGLE:  # also where one is NaN
+        with np.errstate(invalid="ignore"):
+            return np.cos(values), np.sin(values)
     cosine, sine = np.empty_like(values), np.empty_like(values)
     _kernels.sincos(values.ravel(), cosine.ravel(), sine.ravel())
     return cosine, sine

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from optinc_hw.photonics._once import once
 from optinc_hw.photonics.mesh_layout import MeshLayout
 
 ALLOWANCE = 100.0
@@ -75,13 +75,13 @@ class _Columns(torch.autograd.Function):
                 saved.append(state.clone())
             _mix(cell[:, chosen], modes, state)
         ctx.columns, ctx.keep = columns, keep
-        ctx.save_for_backward(cell, state, *saved)
+        ctx.save_for_backward(cell, fields if ctx.needs_input_grad[1] else None, state, *saved)
         return state.clone()
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        cell, state, *saved = ctx.saved_tensors
+        cell, _, state, *saved = ctx.saved_tensors
         state, grad = state.clone(), grad.clone()
         d_cell = torch.zeros_like(cell)
         for (chosen, modes), kept in zip(reversed(ctx.columns), reversed(ctx.keep), strict=True):
@@ -117,4 +117,5 @@ def _weakest(cell: Tensor) -> Tensor:
     norm = cell.abs().square().sum((-2, -1))
     determinant = (cell[..., 0, 0] * cell[..., 1, 1] - cell[..., 0, 1] * cell[..., 1, 0]).abs()
     gap = (norm.square() - 4.0 * determinant.square()).clamp(min=0.0).sqrt()
-    return ((norm - gap).clamp(min=0.0) / 2.0).sqrt().amin(0).cpu()
+    weakest = ((norm - gap).clamp(min=0.0) / 2.0).sqrt()
+    return (weakest.amin(0) if len(weakest) else weakest.new_ones(weakest.shape[1:])).cpu()

@@ -6,17 +6,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from optinc_hw.errors import MatrixError
 from optinc_hw.photonics import _engine, _torch_mesh
 from optinc_hw.photonics._mesh import MeshImperfections
 from optinc_hw.photonics._mzi import IDEAL_ETA
+from optinc_hw.photonics._once import once
 from optinc_hw.photonics.mesh_layout import MeshLayout
 
 Backend = Literal["auto", "numba", "torch"]
 _NARROW = 0.5
 """With more vectors a setting than this times n, the matrix is made first and multiplied then."""
+_PRECISIONS = (torch.float32, torch.float64)
 _SMALL_MESH, _LARGE_BATCH = 32, 16
 """Matrices of many settings of a small mesh are made by sending unit vectors through all settings at once."""
 
@@ -74,7 +75,7 @@ class MeshModel:
         self.layout = layout
         self._elements = (eta_in, eta_out, transmission, arms)
         self._backend = backend
-        self._fixed: tuple[Tensor, _engine.Plan] | None = None
+        self._fixed: tuple[tuple[Any, ...], Tensor, _engine.Plan] | None = None  # what it was made from comes first
 
     @classmethod
     def from_imperfections(
@@ -89,9 +90,11 @@ class MeshModel:
         Raises
         ------
         MatrixError
-            If the imperfections do not fit the layout.
+            If the imperfections do not fit the layout, or hold stuck phases.
         """
         imperfections.check(layout)
+        if imperfections.stuck_theta is not None or imperfections.stuck_phi is not None:
+            raise MatrixError("a MeshModel follows every phase; give it the values of stuck phases in theta and phi")
         values = (getattr(imperfections, name) for name in ("eta_in", "eta_out", "transmission", "arms"))
         tensors = [None if v is None else torch.as_tensor(v, dtype=dtype, device=device) for v in values]
         return cls(layout, eta_in=tensors[0], eta_out=tensors[1], transmission=tensors[2], arms=tensors[3])
@@ -160,12 +163,15 @@ class MeshModel:
         n = self.layout.ports
         if fields.ndim < 2 or fields.shape[-2] != n:
             raise MatrixError(f"fields have shape {tuple(fields.shape)}; the mesh needs (..., {n}, w)")
+        if fields.dtype != _complex(theta.dtype):
+            raise MatrixError(f"fields are {fields.dtype}; with phases of {theta.dtype} use {_complex(theta.dtype)}")
         batch = _batch(theta, phi, output, couplings)
+        sent_batch = _together("phases and fields", torch.Size(batch), fields.shape[:-2])
         if batch == () and fields.ndim == 2 and self._compiled(theta):
             return _Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         if math.prod(batch) == 1 or fields.shape[-1] > _NARROW * n:
             return self.matrix(theta, phi, output) @ fields
-        batch = np.broadcast_shapes(batch, fields.shape[:-2])
+        batch = sent_batch
         width = fields.shape[-1]
         flat = [_flat(part, batch) for part in (theta, phi)]
         sent = _flat(fields, batch, 2)
@@ -199,12 +205,17 @@ class MeshModel:
         for name, value, length in (("theta", theta, mzis), ("phi", phi, mzis), ("output", output, n)):
             if value is not None and (value.ndim < 1 or value.shape[-1] != length):
                 raise MatrixError(f"{name} has shape {tuple(value.shape)}; the layout needs (..., {length})")
-        if self._fixed is not None and self._fixed[0].dtype == theta.dtype and self._fixed[0].device == theta.device:
-            return self._fixed
+            if value is not None and (value.dtype not in _PRECISIONS or value.dtype != theta.dtype):
+                raise MatrixError(f"{name} is {value.dtype}; phases must all be float32 or all float64")
+        given = [value for value in self._elements if value is not None]
+        source = (theta.dtype, theta.device, *map(_version, given))
+        fixed = self._fixed
+        if fixed is not None and fixed[0] == source:
+            return fixed[1:]
         couplings = _couplings(self.layout, self._elements, theta)
         plan = _engine.plan(self.layout, couplings.detach().cpu().numpy())
-        if not couplings.requires_grad:
-            self._fixed = couplings, plan
+        if not any(value.requires_grad or value.is_inference() for value in given):
+            self._fixed = source, couplings, plan
         return couplings, plan
 
 
@@ -218,7 +229,7 @@ def _couplings(layout: MeshLayout, elements: tuple[Tensor | None, ...], like: Te
     upper, lower = (common, common) if elements[3] is None else (common[..., None] * elements[3].to(like)).unbind(-1)
     cosine, sine = torch.cos(eta_out), torch.sin(eta_out)
     parts = (torch.cos(eta_in), torch.sin(eta_in), cosine * upper, sine * upper, cosine * lower, sine * lower)
-    batch = np.broadcast_shapes(*(part.shape for part in parts))
+    batch = _together("elements", *(part.shape for part in parts))
     return torch.stack([part.expand(batch) for part in parts], dim=-1)
 
 
@@ -226,13 +237,26 @@ def _batch(theta: Tensor, phi: Tensor, output: Tensor | None, couplings: Tensor)
     shapes = [theta.shape[:-1], phi.shape[:-1], couplings.shape[:-2]]
     if output is not None:
         shapes.append(output.shape[:-1])
-    return np.broadcast_shapes(*shapes)
+    return _together("phases and elements", *shapes)
+
+
+def _together(what: str, *shapes: torch.Size) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise MatrixError(f"leading axes of {what} do not broadcast: {listed}") from None
 
 
 def _flat(value: Tensor, batch: tuple[int, ...], trailing: int = 1) -> Tensor:
     """Expand the leading axes to ``batch`` and make them one."""
     tail = value.shape[value.ndim - trailing :]
     return value.expand(*batch, *tail).reshape(math.prod(batch), *tail)
+
+
+def _version(value: Tensor) -> int | None:
+    """How often a tensor was changed in place; None if torch does not count."""
+    return None if value.is_inference() else value._version  # noqa: SLF001 - torch has no other name for it
 
 
 def _turned(output: Tensor | None, rows: Tensor) -> Tensor:
@@ -260,13 +284,13 @@ class _Transfer(torch.autograd.Function):
     ) -> Tensor:
         made, ctx.sweep = _made(theta, phi, output, couplings, layout, plan if any(ctx.needs_input_grad) else None)
         ctx.layout, ctx.shared = layout, couplings.ndim == 2
-        ctx.save_for_backward(output)
+        ctx.save_for_backward(output, theta, phi, couplings)
         return made
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (output,) = ctx.saved_tensors
+        output = ctx.saved_tensors[0]
         return (*_unmade(ctx, output, grad, ctx.needs_input_grad[3]), None, None)
 
 
@@ -286,13 +310,13 @@ class _Fields(torch.autograd.Function):
     ) -> Tensor:
         made, ctx.sweep = _made(theta, phi, output, couplings, layout, plan if any(ctx.needs_input_grad[:4]) else None)
         ctx.layout, ctx.shared = layout, True
-        ctx.save_for_backward(output, fields, made)
+        ctx.save_for_backward(output, fields, made, theta, phi, couplings)
         return made @ fields
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        output, fields, made = ctx.saved_tensors
+        output, fields, made = ctx.saved_tensors[:3]
         back = made.mH @ grad if ctx.needs_input_grad[4] else None
         if not any(ctx.needs_input_grad[:4]):
             return None, None, None, None, back, None, None
@@ -319,7 +343,7 @@ def _made(
 def _unmade(ctx: Any, output: Tensor | None, grad: Tensor, statics: bool) -> tuple[Tensor | None, ...]:
     """Gradients by theta, phi, output and couplings."""
     batch, n = grad.shape[:-2], ctx.layout.ports
-    rest = grad.new_zeros((1, n)).real if output is None else output.reshape(-1, n)
+    rest = grad.real.new_zeros((math.prod(batch), n)) if output is None else output.reshape(-1, n)
     cotangent = grad.reshape(-1, n, n).resolve_conj().numpy()
     parts = _engine.transfer_vjp(ctx.layout, rest, ctx.sweep, cotangent, statics=statics)
     theta, phi, out = (torch.from_numpy(part if batch else part[0]) for part in parts[:3])
@@ -344,10 +368,11 @@ class _Settings(torch.autograd.Function):
         sent = fields.resolve_conj().numpy()
         got, ctx.sweep = _engine.settings(layout, theta, phi, couplings.contiguous().numpy(), sent, undo)
         ctx.layout = layout
+        ctx.save_for_backward(theta, phi, couplings, fields if ctx.needs_input_grad[3] else None)
         return torch.from_numpy(got)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         statics = ctx.needs_input_grad[2]
         cotangent = grad.resolve_conj().numpy()
