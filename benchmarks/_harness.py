@@ -38,8 +38,9 @@ def cpu_times(contenders: Mapping[str, Callable[[], object]], seconds: float) ->
     fewest = 3 if seconds else 1
     repeats, samples, lead_in = {}, {}, {}
     for name, call in contenders.items():
-        call()
-        once = max(_cpu_s(call, 1), 1e-7)
+        once = _cpu_s(call, 1)
+        if once < _SLOW_S * 10:
+            once = max(_cpu_s(call, 1), 1e-7)
         repeats[name] = max(1, round(_SAMPLE_S / once))
         lead_in[name] = -(-repeats[name] // 2) if once < _SLOW_S else 0
         samples[name] = min(_MOST_SAMPLES, max(fewest, int(seconds / (once * repeats[name]))))

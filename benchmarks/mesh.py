@@ -39,6 +39,7 @@ def _sections(quick: bool) -> Iterator[dict[str, object]]:
     from _harness import comparison_tables, row_table
     from _memory import memory_rows
     from _peers import installed_peers
+    from mesh_correction import correction_rows
 
     effort = QUICK if quick else FULL
     for comparisons in (
@@ -54,18 +55,11 @@ def _sections(quick: bool) -> Iterator[dict[str, object]]:
         for comparison in done:
             yield from comparison.rows()
     sizes = ((32, 256), (128, 256)) if quick else ((32, 256), (64, 256), (128, 256), (64, 4096), (128, 4096))
-    for rows in (forward_budgets(effort), list(memory_rows(sizes)), _corrections(quick)):
-        if rows:
-            print(row_table(rows), end="\n\n", flush=True)
-            yield from rows
-
-
-def _corrections(quick: bool) -> list[dict[str, object]]:
-    try:
-        from mesh_correction import correction_rows
-    except ImportError:
-        return []
-    return list(correction_rows(quick))
+    for rows in (forward_budgets(effort), list(memory_rows(sizes))):
+        print(row_table(rows), end="\n\n", flush=True)
+        yield from rows
+    yield from correction_rows(quick)  # prints its own tables
+    print()
 
 
 if __name__ == "__main__":
