@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from optinc_hw.errors import MatrixError
 from optinc_hw.photonics import _engine
 from optinc_hw.photonics._mesh import STANDARD, MeshImperfections, MeshPhases
+from optinc_hw.photonics._mzi import IDEAL_ETA
 from optinc_hw.photonics.placement import to_standard
 
-_IDEAL_COUPLING = math.sqrt(0.5)
+_IDEAL_CELL = np.tile([math.cos(IDEAL_ETA), math.sin(IDEAL_ETA)], 3)
+"""Cosine and sine apart: two equal square roots of 1/2 would make every MZI amplify by 1e-16."""
 
 
 def mesh_matrix(phases: MeshPhases, imperfections: MeshImperfections | None = None) -> NDArray[np.complex128]:
@@ -109,7 +111,7 @@ def _prepared(
     """Phases in the standard placement, couplings (B or 1, K, 6), and the leading axes."""
     if imperfections is None:
         standard = to_standard(phases)
-        return standard, np.full((1, len(phases.layout.mzis), 6), _IDEAL_COUPLING), phases.batch
+        return standard, np.tile(_IDEAL_CELL, (1, len(phases.layout.mzis), 1)), phases.batch
     imperfections.check(phases.layout)
     standard = to_standard(stuck(phases, imperfections))
     couplings = _couplings(imperfections)
