@@ -1,0 +1,399 @@
+"""Gradients of `MeshModel` and `mesh_vjp`: finite differences, plain autograd, dead arms, memory, use and misuse."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshes import BACKENDS, ELEMENTS, LAYOUTS, apart, dense_matrix, draw, single
+from torch.autograd import grad, gradcheck, gradgradcheck
+
+from optinc_hw.errors import MatrixError
+from optinc_hw.photonics import (
+    MeshImperfections,
+    MeshLayout,
+    MeshModel,
+    MeshPhases,
+    PhasePlacement,
+    RectangularLayout,
+    TriangularLayout,
+    mesh_matrix,
+)
+from optinc_hw.photonics._transfer import mesh_vjp
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+def leaves(values):
+    return [value.detach().clone().requires_grad_() for value in values]
+
+
+def weighed(made):
+    """A real number that depends on all real and imaginary parts, unevenly and not linearly."""
+    weights = torch.linspace(0.3, 1.7, made.numel(), dtype=made.real.dtype).reshape(made.shape)
+    return (weights * (made.real + (made.imag - 0.2) ** 2)).sum()
+
+
+def model_gradients(layout, backend, phases, elements, fields):
+    """Gradients by phases, elements and fields of the outputs and the matrix together."""
+    given = leaves([*phases, *elements.values(), fields])
+    model = MeshModel(layout, backend=backend, **dict(zip(elements, given[3:-1], strict=True)))
+    loss = weighed(model.apply(*given[:3], given[-1])) + weighed(model.matrix(*given[:3]))
+    return grad(loss, given, materialize_grads=True)
+
+
+def dense_gradients(layout, phases, elements, fields):
+    """The same by plain autograd through dense products."""
+    given = leaves([*phases, *elements.values(), fields])
+    made = dense_matrix(layout, *given[:3], **dict(zip(elements, given[3:-1], strict=True)))
+    return grad(weighed(made @ given[-1]) + weighed(made), given, materialize_grads=True)
+
+
+def furthest(got, expected):
+    return max(apart(a.to(b.dtype), b) for a, b in zip(got, expected, strict=True))
+
+
+# gradcheck and gradgradcheck.
+
+
+@pytest.mark.parametrize(
+    ("name", "many", "chips", "vectors"),
+    [
+        ("rectangular 3", (), (), 2), ("gaps", (), (), 1), ("triangular 3", (2,), (), 1),
+        ("rectangular 3", (2,), (), 3),
+        ("triangular 3", (2,), (2,), 1), ("rectangular 3", (), (2,), 2), ("rectangular 2", (16,), (), 1),
+        ("rectangular 2", (2, 8), (8,), 2), ("rectangular 1", (2,), (), 1),
+    ],
+)  # fmt: skip
+def test_gradcheck_with_losses_coupler_errors_and_unequal_arms(name, many, chips, vectors, backend):
+    layout = LAYOUTS[name]
+    phases, elements, fields = draw(layout, many, chips, vectors=vectors)
+
+    def both(theta, phi, output, sent, *given):
+        model = MeshModel(layout, backend=backend, **dict(zip(ELEMENTS, given, strict=True)))
+        return model.apply(theta, phi, output, sent), model.matrix(theta, phi, output)
+
+    assert gradcheck(both, leaves([*phases, fields, *elements.values()]))
+
+
+@pytest.mark.parametrize("many", [(), (2,)])
+def test_gradcheck_through_thermal_crosstalk(many, backend):
+    layout = RectangularLayout(3)
+    phases, elements, fields = draw(layout, many, (), vectors=1)
+    model = MeshModel(layout, backend=backend, **elements)
+    distance = (torch.arange(9.0)[:, None] - torch.arange(9.0)).abs().double()
+    commanded, crosstalk = leaves([torch.cat(phases, dim=-1), 0.2**distance])
+
+    def sent(commanded, crosstalk):
+        return model.apply(*(commanded @ crosstalk.mT).split([3, 3, 3], dim=-1), fields)
+
+    assert gradcheck(sent, (commanded, crosstalk))
+    assert apart(sent(commanded, torch.eye(9, dtype=torch.float64)), sent(commanded, crosstalk)) > 1e-2
+
+
+def test_second_derivatives_of_the_torch_matrix():
+    layout = RectangularLayout(3)
+    phases, elements, _ = draw(layout, (2,), ())
+
+    def matrix(theta, phi, output, *given):
+        return MeshModel(layout, backend="torch", **dict(zip(ELEMENTS, given, strict=True))).matrix(theta, phi, output)
+
+    assert gradgradcheck(matrix, leaves([*phases, *elements.values()]))
+
+
+# Against plain autograd.
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_both_backends_have_the_gradients_of_the_dense_product(data):
+    layout = LAYOUTS[data.draw(st.sampled_from([name for name in LAYOUTS if name != "rectangular 17"]))]
+    many, chips = data.draw(
+        st.sampled_from([((), ()), ((3,), ()), ((3,), (3,)), ((), (2,)), ((2, 3), (3,)), ((17,), ()), ((17,), (17,))])
+    )
+    drawn = draw(layout, many, chips, seed=data.draw(st.integers(0, 99)), vectors=data.draw(st.sampled_from([1, 2, 9])))
+    expected = dense_gradients(layout, *drawn)
+    for backend in BACKENDS:
+        assert furthest(model_gradients(layout, backend, *drawn), expected) < 1e-11
+    phases, elements, fields = drawn
+    coarse = single(phases), single(elements), single([fields])[0]
+    assert furthest(model_gradients(layout, "numba", *coarse), expected) < 2e-4
+
+
+def test_gradients_beyond_one_light_cone(backend):
+    drawn = draw(RectangularLayout(17), (), (), vectors=3)
+    expected = dense_gradients(RectangularLayout(17), *drawn)
+    assert furthest(model_gradients(RectangularLayout(17), backend, *drawn), expected) < 1e-11
+
+
+def spoilt(elements, how):
+    """Elements of a mesh in which light cannot be followed backwards."""
+    if how == "a dead arm":
+        elements["arms"][..., 2, 0] = 0.0
+    elif how == "both arms dead":
+        elements["arms"][..., 4, :] = 0.0
+    elif how == "absorbers":
+        elements["transmission"][..., [0, 3, -1]] = 0.0
+    elif how == "much loss":
+        elements["transmission"][..., 1:4] = 1e-4
+    elif how == "all lossy":
+        elements["transmission"][:] = 1e-4
+    elif how == "all absorbed":
+        elements["transmission"][:] = 0.0
+    else:
+        elements["arms"][..., ::2, 0], elements["arms"][..., 1::2, 1] = 1e-4, 0.0
+
+
+@pytest.mark.parametrize(
+    "batch", [((), ()), ((3,), ()), ((3,), (3,)), ((), (2,)), ((17,), ()), ((17,), (17,))], ids=str
+)
+@pytest.mark.parametrize(
+    "how", ["a dead arm", "both arms dead", "absorbers", "much loss", "all lossy", "all absorbed", "lossy or dead arms"]
+)
+def test_gradients_where_light_cannot_be_followed_backwards(how, batch, backend):
+    layout = TriangularLayout(4)
+    for vectors in (1, 5):
+        phases, elements, fields = draw(layout, *batch, vectors=vectors)
+        spoilt(elements, how)
+        expected = dense_gradients(layout, phases, elements, fields)
+        assert furthest(model_gradients(layout, backend, phases, elements, fields), expected) < 1e-10
+
+
+@pytest.mark.parametrize("many", [(), (2,), (16,)])
+def test_sixty_lossy_columns(many, backend):
+    layout = MeshLayout(4, tuple((column, mode) for column in range(60) for mode in range(column % 2, 3, 2)))
+    phases, elements, fields = draw(layout, many, (), vectors=1)
+    elements["transmission"][:] = 10 ** (-3 / 20)
+    elements["arms"] *= 0.9  # the weaker arm of each column loses more than the stronger: reversal alone is hopeless
+    elements["arms"][..., 0] *= 0.7
+    got, expected = (
+        model_gradients(layout, backend, phases, elements, 1e9 * fields),
+        dense_gradients(layout, phases, elements, 1e9 * fields),
+    )
+    assert furthest(got, expected) < 1e-10
+
+
+def test_a_hundred_chips_differ_in_what_is_dead(backend):
+    layout = RectangularLayout(4)
+    phases, elements, fields = draw(layout, (30,), (30,), vectors=1)
+    elements["arms"][torch.arange(30), torch.arange(30) % 6, torch.arange(30) % 2] = 0.0
+    expected = dense_gradients(layout, phases, elements, fields)
+    assert furthest(model_gradients(layout, backend, phases, elements, fields), expected) < 1e-10
+
+
+# Memory between forward and backward.
+
+
+def kept_bytes(layout, backend, many, vectors):
+    """Bytes that a forward pass keeps for its backward pass, without inputs and outputs."""
+    phases, elements, fields = draw(layout, many, (), vectors=vectors)
+    elements["transmission"][:], elements["arms"][:] = 1.0, 1.0  # with much loss some inputs are saved
+    given = leaves([*phases, *elements.values(), fields])
+    model = MeshModel(layout, backend=backend, **dict(zip(elements, given[3:-1], strict=True)))
+    model.apply(*given[:3], given[-1])  # compiled and imported
+    own = {value.untyped_storage().data_ptr() for value in given}
+    saved = {}
+
+    def keep(value):
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+            got = model.apply(*given[:3], given[-1])
+        gc.collect()
+        arrays = tracemalloc.get_traced_memory()[0]  # numpy's, which torch does not see
+    finally:
+        tracemalloc.stop()
+    weighed(got).backward()
+    return arrays + sum(saved.values())
+
+
+def stack(columns):
+    return MeshLayout(8, tuple((column, mode) for column in range(columns) for mode in range(column % 2, 7, 2)))
+
+
+@pytest.mark.parametrize("columns", [8, 80, 800])
+def test_one_setting_keeps_a_matrix_however_many_vectors(columns):
+    layout = stack(columns)
+    mzis = len(layout.mzis)
+    elements_alike = 200 * mzis  # couplings and what their own derivatives keep, and cosines and sines of phases
+    few, many = (kept_bytes(layout, "numba", (), vectors) for vectors in (1, 2000))
+    assert few < 16 * 8 * 16 * 4 + elements_alike + 40_000
+    assert many - few <= 2 * 16 * 8 * 2000  # the outputs alone
+
+
+def test_settings_keep_a_few_numbers_a_phase_and_a_mode():
+    for columns in (8, 80, 800):
+        layout = stack(columns)
+        mzis, n, settings_made = len(layout.mzis), 8, 64
+        for vectors in (1, 3):
+            kept = kept_bytes(layout, "numba", (settings_made,), vectors)
+            assert kept < 8 * settings_made * (8 * mzis + 16 * n * vectors) + 200 * mzis + 40_000
+
+
+def test_the_torch_path_keeps_no_columns_of_settings():
+    slopes = []
+    for vectors in (1, 4):
+        shallow, deep = (kept_bytes(stack(columns), "torch", (16,), vectors) for columns in (8, 80))
+        slopes.append(deep - shallow)
+    assert slopes[1] - slopes[0] < 16 * 16 * 8  # vectors do not add to what a column costs
+
+
+# Use and misuse.
+
+
+@pytest.mark.parametrize("many", [(), (3,), (20,)])
+def test_backward_can_be_repeated_and_inputs_stay(many, backend):
+    layout = RectangularLayout(4)
+    phases, elements, fields = draw(layout, many, (), vectors=1)
+    given = leaves([*phases, *elements.values(), fields])
+    before = [value.detach().clone() for value in given]
+    model = MeshModel(layout, backend=backend, **dict(zip(elements, given[3:-1], strict=True)))
+    for made in (model.apply(*given[:3], given[-1]), model.matrix(*given[:3])):
+        value = made.detach().clone()
+        first = grad(weighed(made), given, retain_graph=True, materialize_grads=True)
+        second = grad(weighed(made), given, retain_graph=True, materialize_grads=True)
+        doubled = grad(2 * weighed(made), given, materialize_grads=True)
+        for a, b, c in zip(first, second, doubled, strict=True):
+            assert torch.equal(a, b)
+            torch.testing.assert_close(c, 2 * a, rtol=1e-12, atol=1e-14)
+        assert torch.equal(made, value)
+    assert all(map(torch.equal, given, before))
+
+
+@pytest.mark.parametrize("many", [(), (3,), (20,)])
+def test_strided_expanded_and_conjugated_inputs(many, backend):
+    layout = RectangularLayout(4)
+    phases, elements, fields = draw(layout, many, (), vectors=3)
+    expected = dense_gradients(layout, phases, elements, fields)
+    spread = [torch.stack([p, 0 * p], dim=-1)[..., 0] for p in phases]
+    turned = torch.complex(phases[0], -phases[0]).conj().imag  # lazily negated
+    sent = fields.conj().resolve_conj().conj().mT.contiguous().mT  # lazily conjugated, columns first
+    spaced = {name: torch.stack([e, 0 * e])[0].mT.contiguous().mT if e.ndim > 1 else e for name, e in elements.items()}
+    model = MeshModel(layout, backend=backend, **spaced)
+    given = [turned.requires_grad_(), *(p.requires_grad_() for p in spread[1:]), sent.requires_grad_()]
+    loss = weighed(model.apply(*given[:3], given[3])) + weighed(model.matrix(*given[:3]))
+    got = grad(loss, given)
+    assert furthest(got, [*expected[:3], expected[-1]]) < 1e-11
+
+    one = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    made = model.matrix(one.expand(*many, 6), one.expand(6), one.expand(*many, 4))
+    same = dense_matrix(layout, one.expand(*many, 6), one.expand(6), one.expand(*many, 4), **elements)
+    # The gradient of a sum comes as one number, expanded; that of a conjugate is conjugated lazily.
+    for how in (lambda m: m.real.sum(), lambda m: m.imag.sum(), lambda m: (m.conj() * (1 + 2j)).real.sum()):
+        assert apart(grad(how(made), one, retain_graph=True)[0], grad(how(same), one, retain_graph=True)[0]) < 1e-11
+
+
+@pytest.mark.parametrize("many", [(), (3,), (20,)])
+def test_only_what_is_asked_for_is_differentiated(many, backend):
+    layout = RectangularLayout(4)
+    phases, elements, fields = draw(layout, many, (), vectors=1)
+    expected = dense_gradients(layout, phases, elements, fields)
+    for chosen in range(8):
+        given = [
+            v.detach().clone().requires_grad_(i == chosen) for i, v in enumerate([*phases, *elements.values(), fields])
+        ]
+        model = MeshModel(layout, backend=backend, **dict(zip(elements, given[3:-1], strict=True)))
+        loss = weighed(model.apply(*given[:3], given[-1])) + weighed(model.matrix(*given[:3]))
+        assert apart(grad(loss, given[chosen])[0], expected[chosen]) < 1e-11
+
+
+def test_nothing_is_differentiated_without_gradients(backend):
+    layout = RectangularLayout(4)
+    phases, elements, fields = draw(layout, (), ())
+    given = leaves([*phases, *elements.values()])
+    model = MeshModel(layout, backend=backend, **dict(zip(elements, given[3:], strict=True)))
+    with torch.no_grad():
+        assert not model.matrix(*given[:3]).requires_grad
+    with torch.inference_mode():
+        assert model.apply(*given[:3], fields).is_inference()
+    later = model.matrix(*given[:3])  # a call without gradients takes none from later ones
+    assert later.requires_grad
+    assert all(bool(g.abs().sum() > 0) for g in grad(weighed(later), given))
+    fixed = MeshModel(layout, backend=backend, **elements)
+    assert not fixed.matrix(*phases).requires_grad
+    with torch.inference_mode():
+        fixed.matrix(*phases)
+    assert fixed.matrix(given[0], *phases[1:]).requires_grad
+
+
+@pytest.mark.parametrize("many", [(), (3,), (20,)])
+def test_second_derivatives_are_refused_never_zero(many):
+    layout = RectangularLayout(4)
+    phases, elements, fields = draw(layout, many, (), vectors=1)
+    for backend in BACKENDS:
+        given = leaves([*phases, fields])
+        model = MeshModel(layout, backend=backend, **elements)
+        for made in (model.matrix(*given[:3]), model.apply(*given)):
+            if backend == "torch" and (many == () or made.shape[-1] > 1):
+                continue  # plain operations, with second derivatives
+            first = grad(made.real.sum(), given[1], create_graph=True)[0]  # linear: no gradient of the gradient's own
+            for origin in given[:2]:
+                with pytest.raises(RuntimeError, match=r"differentiated again.*torch"):
+                    grad(first.sum(), origin, retain_graph=True)
+
+
+# mesh_vjp.
+
+
+@pytest.mark.parametrize(("many", "chips"), [((), None), ((), ()), ((2,), ()), ((2, 1), (3,)), ((), (3,)), ((0,), ())])
+def test_vjp_of_arrays_is_that_of_the_model(many, chips):
+    layout = TriangularLayout(4)
+    phases, elements, _ = draw(layout, many, chips)
+    flaws = None if chips is None else MeshImperfections(**{k: e.numpy() for k, e in elements.items()})
+    settings_made = MeshPhases(layout, *(p.numpy() for p in phases))
+    batch = mesh_matrix(settings_made, flaws).shape[:-2]
+    given = leaves([p.expand(*batch, p.shape[-1]) for p in phases])
+    made = MeshModel(layout, **elements).matrix(*given)
+    pull = draw(layout, batch, vectors=4, seed=7)[2]
+    expected = grad(made, given, pull)
+    got = mesh_vjp(settings_made, flaws, pull.numpy())
+    assert furthest([torch.from_numpy(g) for g in got], expected) < 1e-11
+
+
+def test_vjp_against_finite_differences_with_stuck_mzis():
+    layout = RectangularLayout(4)
+    phases, elements, _ = draw(layout, (), ())
+    arrays = [p.numpy() for p in phases]
+    stuck = np.full(6, np.nan)
+    stuck[2] = 0.7
+    flaws = MeshImperfections(**{k: e.numpy() for k, e in elements.items()}, stuck_theta=stuck, stuck_phi=stuck[::-1])
+    pull = draw(layout, (), vectors=4, seed=7)[2].numpy()
+    got = mesh_vjp(MeshPhases(layout, *arrays), flaws, pull)
+    for which, values in enumerate(arrays):
+        for k in range(len(values)):
+            step = np.zeros_like(values)
+            step[k] = 1e-6
+            up, down = (
+                mesh_matrix(MeshPhases(layout, *arrays[:which], moved, *arrays[which + 1 :]), flaws)
+                for moved in (values + step, values - step)
+            )
+            slope = np.sum(pull.conj() * (up - down)).real / 2e-6
+            assert abs(slope - got[which][k]) < 1e-8
+    assert got[0][2] == got[1][3] == 0.0
+    assert np.count_nonzero(got[0]) == np.count_nonzero(got[1]) == 5
+
+
+def test_vjp_refuses_other_placements_and_shapes():
+    layout = RectangularLayout(3)
+    theta, output = np.zeros((2, 3)), np.zeros((2, 3))
+    pull = np.ones((2, 3, 3), complex)
+    with pytest.raises(MatrixError, match="standard placement"):
+        mesh_vjp(MeshPhases(layout, theta, theta, output, placement=PhasePlacement(side="after")), None, pull)
+    with pytest.raises(MatrixError, match="standard placement"):
+        mesh_vjp(MeshPhases(layout, theta, theta, output, input=output), None, pull)
+    with pytest.raises(MatrixError, match=r"cotangent has shape \(3, 3\).*\(2, 3, 3\)"):
+        mesh_vjp(MeshPhases(layout, theta, theta, output), None, pull[0])
+    with pytest.raises(MatrixError, match="eta_in has shape"):
+        mesh_vjp(MeshPhases(layout, theta, theta, output), MeshImperfections.ideal(RectangularLayout(4)), pull)
