@@ -87,7 +87,7 @@ def run(setup: Setup) -> Outcome:
 
 
 def distance(residual: float) -> float:
-    """``|S - U|_F / sqrt(N)`` at the best common phase, as published, of a lossless mesh; from that at the best scale."""
+    """Distance ``|S - U|_F / sqrt(N)`` of a lossless mesh at the best common phase, from that at the best scale."""
     return math.sqrt(2.0 * residual**2 / (1.0 + residual**2 + math.sqrt(1.0 + residual**2)))
 
 
