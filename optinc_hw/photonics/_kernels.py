@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-_OPTIONS: dict[str, Any] = {  # what numba's decorator takes
+OPTIONS: dict[str, Any] = {  # what numba's decorator takes
     "cache": True,
     "nogil": True,
     "error_model": "numpy",
@@ -27,7 +27,7 @@ _OPTIONS: dict[str, Any] = {  # what numba's decorator takes
 }
 
 
-_EXACT: dict[str, Any] = {**_OPTIONS, "fastmath": {"contract", "nsz"}}  # sums keep their order
+_EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # sums keep their order
 
 
 @njit(**_EXACT)
@@ -55,7 +55,7 @@ def sincos(angle, cosine, sine):
         sine[i] = -q if quarter >= 2.0 else q
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def plan_saves(modes, upper, lower, ports, allowance):
     """Say which MZIs must save their inputs so that undoing never multiplies round-off by more than ``allowance``.
 
@@ -91,7 +91,7 @@ def plan_saves(modes, upper, lower, ports, allowance):
     return slots, count
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _cell(er, ei, fr, fi, c):
     """Real and imaginary parts of T, row by row."""
     ci, si, gu, hu, gl, hl = c[0], c[1], c[2], c[3], c[4], c[5]
@@ -103,7 +103,7 @@ def _cell(er, ei, fr, fi, c):
     )  # fmt: skip
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _inverse(t, er, ei, fr, fi, c):
     """Real and imaginary parts of the inverse of T, whose determinant is (gu gl + hu hl) E F."""
     size = c[2] * c[4] + c[3] * c[5]
@@ -115,7 +115,7 @@ def _inverse(t, er, ei, fr, fi, c):
     )  # fmt: skip
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _multiply(t, ur, ui, lr, li):
     """Put two rows through a 2x2."""
     ar, ai, br, bi, cr, ci, dr, di = t
@@ -127,7 +127,7 @@ def _multiply(t, ur, ui, lr, li):
         li[j] = cr * b + ci * a + dr * d + di * c
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def transfer(table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, sin_out, slots, saved, states, out):
     """Matrices of B settings.
 
@@ -169,7 +169,7 @@ def transfer(table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, 
                 out[b, i, 2 * j + 1] = c * y + s * x
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def transfer_vjp(
     table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, sin_out, slots, saved, states, grad,
     d_theta, d_phi, d_out, d_couplings,
@@ -210,7 +210,7 @@ def transfer_vjp(
             _cell_vjp(d, t, er, ei, fr, fi, cells[k], b, k, d_theta, d_phi, d_couplings)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _undo_and_pull(t, undo, ur, ui, lr, li, gr, gi, hr, hi):
     """Undo a 2x2 on fields, pull gradients through it, and return ``dL/dT`` = sum of g conj(field before)."""
     ar, ai, br, bi, cr, ci, dr, di = t
@@ -240,7 +240,7 @@ def _undo_and_pull(t, undo, ur, ui, lr, li, gr, gi, hr, hi):
     return s0, s1, s2, s3, s4, s5, s6, s7
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _cell_vjp(d, t, er, ei, fr, fi, c, b, k, d_theta, d_phi, d_couplings):
     """Pull ``dL/dT`` back to the phases and couplings of one MZI."""
     ci, si, gu, hu, gl, hl = c[0], c[1], c[2], c[3], c[4], c[5]
@@ -274,7 +274,7 @@ def _at_compiled(value, j):
     return lambda value, j: value
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def settings(modes, cos_theta, sin_theta, cos_phi, sin_phi, couplings, slots, saved, state):
     """Carry w vectors through B settings of a mesh, in place.
 
@@ -302,7 +302,7 @@ def settings(modes, cos_theta, sin_theta, cos_phi, sin_phi, couplings, slots, sa
             )  # fmt: skip
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _light(er, ei, fr, fi, ci, si, gu, hu, gl, hl, ur, ui, lr, li):
     """Phase, coupler, phase, coupler on the two rows of an MZI."""
     for j in range(len(ur)):
@@ -315,7 +315,7 @@ def _light(er, ei, fr, fi, ci, si, gu, hu, gl, hl, ur, ui, lr, li):
         lr[j], li[j] = _at(gl, j) * c - _at(hu, j) * y, _at(gl, j) * d + _at(hu, j) * x
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def settings_vjp(
     modes, cos_theta, sin_theta, cos_phi, sin_phi, couplings, slots, saved, state, pull, d_theta, d_phi, d_couplings
 ):
@@ -371,7 +371,7 @@ def _add_compiled(sums, j, s0, s1, s2, s3, s4, s5):
     return lambda sums, j, s0, s1, s2, s3, s4, s5: None
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _between(er, ei, fr, fi, ci, si, ur, ui, lr, li):
     """Carry the inputs of an MZI to the middle: behind theta, before the second coupler."""
     for j in range(len(ur)):
@@ -382,7 +382,7 @@ def _between(er, ei, fr, fi, ci, si, ur, ui, lr, li):
         ur[j], ui[j] = er[j] * a - ei[j] * b, er[j] * b + ei[j] * a
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _light_vjp(middle, er, ei, fr, fi, ci, si, gu, hu, gl, hl, ur, ui, lr, li, gr, gi, hr, hi, d_theta, d_phi, d_cell):
     """Undo an MZI from its outputs, or from its middle, and pull gradients through it."""
     one, zero = ur.dtype.type(1), ur.dtype.type(0)

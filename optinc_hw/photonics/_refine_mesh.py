@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
-from optinc_hw.photonics import _engine
+from optinc_hw.photonics._engine import plan
+from optinc_hw.photonics._matrices import matrices
 from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases
-from optinc_hw.photonics._transfer import _couplings, mesh_matrix, stuck
+from optinc_hw.photonics._transfer import mesh_couplings, mesh_matrix, stuck
 from optinc_hw.photonics.placement import _ARMS, from_standard, to_standard, wrapped
 
 Criterion = Literal["fidelity", "real_part"]
@@ -66,8 +66,8 @@ class _Descent:
         ]
         self.free = np.concatenate([*follows, np.ones(self.start.layout.ports, bool)])
         # What `mesh_matrix` and `mesh_vjp` would work out again at every step.
-        self.couplings = _couplings(self.flaws)[None]
-        self.plan = _engine.plan(self.start.layout, self.couplings)
+        self.couplings = mesh_couplings(self.flaws)[None]
+        self.plan = plan(self.start.layout, self.couplings)
         self.history: list[float] = []
 
     def phases(self, free: NDArray[np.float64]) -> MeshPhases:
@@ -78,13 +78,10 @@ class _Descent:
     def __call__(self, free: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         phases = self.phases(free)
         standard, layout = to_standard(stuck(phases, self.flaws)), phases.layout
-        theta, phi, output = (
-            torch.from_numpy(np.require(values[None], np.float64, ["C", "W"]))
-            for values in (standard.theta, standard.phi, standard.output)
-        )
-        matrix, sweep = _engine.transfer(layout, theta, phi, output, self.couplings, self.plan)
-        distance, _, cotangent = _distance(matrix[0], self.target, self.criterion)
-        pulled = _engine.transfer_vjp(layout, output, sweep, cotangent[None], statics=False)
+        theta, phi, output = (np.asarray(values[None]) for values in (standard.theta, standard.phi, standard.output))
+        made = matrices(layout, theta, phi, output, self.couplings, self.plan, "phases")
+        distance, _, cotangent = _distance(made.matrix[0], self.target, self.criterion)
+        pulled = made.pull(cotangent[None])
         slopes = _pull_back(phases, pulled[0][0], pulled[1][0], pulled[2][0])[self.free]
         # Times n, the curvature along a phase is of the order of 1 for meshes of any size.
         return layout.ports * distance, layout.ports * slopes

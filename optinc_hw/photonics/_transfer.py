@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from optinc_hw.errors import MatrixError
-from optinc_hw.photonics import _engine
+from optinc_hw.photonics._engine import Plan, plan, save_nothing
+from optinc_hw.photonics._matrices import matrices
 from optinc_hw.photonics._mesh import STANDARD, MeshImperfections, MeshPhases
 from optinc_hw.photonics._mzi import IDEAL_ETA
 from optinc_hw.photonics.placement import to_standard
@@ -38,8 +38,8 @@ def mesh_matrix(phases: MeshPhases, imperfections: MeshImperfections | None = No
     MatrixError
         If the imperfections do not fit the layout.
     """
-    standard, couplings, batch = _prepared(phases, imperfections)
-    made, _ = _engine.transfer(phases.layout, *_flat(standard, batch), couplings, None)
+    standard, couplings, saves, batch = _prepared(phases, imperfections)
+    made = matrices(phases.layout, *_flat(standard, batch), couplings, saves).matrix
     return made.reshape(*batch, phases.layout.ports, phases.layout.ports)
 
 
@@ -70,14 +70,13 @@ def mesh_vjp(
     if phases.placement != STANDARD or phases.input is not None:
         raise MatrixError("gradients are for phases in the standard placement; use convert_phases first")
     layout = phases.layout
-    standard, couplings, batch = _prepared(phases, imperfections)
+    standard, couplings, saves, batch = _prepared(phases, imperfections)
     if np.shape(cotangent) != (*batch, layout.ports, layout.ports):
         expected = (*batch, layout.ports, layout.ports)
         raise MatrixError(f"the cotangent has shape {np.shape(cotangent)}, the matrix has {expected}")
-    flat = _flat(standard, batch)
-    _, sweep = _engine.transfer(layout, *flat, couplings, _engine.plan(layout, couplings))
     given = np.asarray(cotangent, dtype=np.complex128).reshape(math.prod(batch), layout.ports, layout.ports)
-    theta, phi, output, _ = _engine.transfer_vjp(layout, flat[2], sweep, given, statics=False)
+    made = matrices(layout, *_flat(standard, batch), couplings, saves, "phases")
+    theta, phi, output, _ = made.pull(given)
     mzis = len(layout.mzis)
     gradients = {"theta": theta.reshape(*batch, mzis), "phi": phi.reshape(*batch, mzis)}
     if imperfections is not None:
@@ -107,21 +106,22 @@ def stuck(phases: MeshPhases, imperfections: MeshImperfections) -> MeshPhases:
 
 def _prepared(
     phases: MeshPhases, imperfections: MeshImperfections | None
-) -> tuple[MeshPhases, NDArray[np.float64], tuple[int, ...]]:
-    """Phases in the standard placement, couplings (B or 1, K, 6), and the leading axes."""
+) -> tuple[MeshPhases, NDArray[np.float64], Plan, tuple[int, ...]]:
+    """Phases in the standard placement, couplings as `matrices` takes them, what is saved, and the leading axes."""
+    layout = phases.layout
     if imperfections is None:
-        standard = to_standard(phases)
-        return standard, np.tile(_IDEAL_CELL, (1, len(phases.layout.mzis), 1)), phases.batch
-    imperfections.check(phases.layout)
+        return to_standard(phases), _IDEAL_CELL[None, None], save_nothing(layout, lossless=True), phases.batch
+    imperfections.check(layout)
     standard = to_standard(stuck(phases, imperfections))
-    couplings = _couplings(imperfections)
+    couplings = mesh_couplings(imperfections)
     batch = np.broadcast_shapes(standard.batch, couplings.shape[:-2])
     chips = batch if couplings.ndim > 2 else ()
     couplings = np.broadcast_to(couplings, (*chips, *couplings.shape[-2:]))
-    return standard, couplings.reshape(math.prod(chips), *couplings.shape[-2:]), batch
+    couplings = couplings.reshape(math.prod(chips), *couplings.shape[-2:])
+    return standard, couplings, plan(layout, couplings), batch
 
 
-def _couplings(imperfections: MeshImperfections) -> NDArray[np.float64]:
+def mesh_couplings(imperfections: MeshImperfections) -> NDArray[np.float64]:
     """Six numbers (..., K, 6) an MZI, as ``_kernels`` has them."""
     arms = np.ones(2) if imperfections.arms is None else imperfections.arms
     through = np.asarray(imperfections.transmission, np.float64)[..., None] * arms
@@ -133,10 +133,16 @@ def _couplings(imperfections: MeshImperfections) -> NDArray[np.float64]:
     return np.concatenate([first, second.reshape(*batch, 4)], axis=-1)
 
 
-def _flat(phases: MeshPhases, batch: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Theta, phi and output phases as tensors with one leading axis."""
-    parts = []
-    for values in (phases.theta, phases.phi, phases.output):
-        flat = np.broadcast_to(values, (*batch, values.shape[-1])).reshape(math.prod(batch), values.shape[-1])
-        parts.append(torch.from_numpy(np.require(flat, np.float64, ["C", "W"])))
-    return parts[0], parts[1], parts[2]
+def _flat(
+    phases: MeshPhases, batch: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Theta, phi and output phases with one leading axis."""
+    parts = (np.asarray(values, np.float64) for values in (phases.theta, phases.phi, phases.output))
+    if not batch:
+        theta, phi, output = (part[None] for part in parts)
+    else:
+        rows = math.prod(batch)
+        theta, phi, output = (
+            np.broadcast_to(part, (*batch, part.shape[-1])).reshape(rows, part.shape[-1]) for part in parts
+        )
+    return theta, phi, output

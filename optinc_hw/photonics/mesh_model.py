@@ -9,6 +9,7 @@ from torch import Tensor
 
 from optinc_hw.errors import MatrixError
 from optinc_hw.photonics import _engine, _torch_mesh
+from optinc_hw.photonics._matrices import Gradients, Pass, matrices
 from optinc_hw.photonics._mesh import MeshImperfections
 from optinc_hw.photonics._mzi import IDEAL_ETA
 from optinc_hw.photonics._once import once
@@ -282,7 +283,7 @@ class _Transfer(torch.autograd.Function):
         layout: MeshLayout,
         plan: _engine.Plan,
     ) -> Tensor:
-        made, ctx.sweep = _made(theta, phi, output, couplings, layout, plan if any(ctx.needs_input_grad) else None)
+        made, ctx.made = _made(theta, phi, output, couplings, layout, plan, _wanted(ctx))
         ctx.layout, ctx.shared = layout, couplings.ndim == 2
         ctx.save_for_backward(output, theta, phi, couplings)
         return made
@@ -291,7 +292,7 @@ class _Transfer(torch.autograd.Function):
     @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         output = ctx.saved_tensors[0]
-        return (*_unmade(ctx, output, grad, ctx.needs_input_grad[3]), None, None)
+        return (*_unmade(ctx, output, grad), None, None)
 
 
 class _Fields(torch.autograd.Function):
@@ -308,7 +309,7 @@ class _Fields(torch.autograd.Function):
         layout: MeshLayout,
         plan: _engine.Plan,
     ) -> Tensor:
-        made, ctx.sweep = _made(theta, phi, output, couplings, layout, plan if any(ctx.needs_input_grad[:4]) else None)
+        made, ctx.made = _made(theta, phi, output, couplings, layout, plan, _wanted(ctx))
         ctx.layout, ctx.shared = layout, True
         ctx.save_for_backward(output, fields, made, theta, phi, couplings)
         return made @ fields
@@ -320,7 +321,18 @@ class _Fields(torch.autograd.Function):
         back = made.mH @ grad if ctx.needs_input_grad[4] else None
         if not any(ctx.needs_input_grad[:4]):
             return None, None, None, None, back, None, None
-        return (*_unmade(ctx, output, grad @ fields.mH, ctx.needs_input_grad[3]), back, None, None)
+        return (*_unmade(ctx, output, grad @ fields.mH), back, None, None)
+
+
+def _wanted(ctx: Any) -> Gradients:
+    """Of theta, phi, output and couplings, the first four inputs."""
+    if ctx.needs_input_grad[3]:
+        return "all"
+    return "phases" if any(ctx.needs_input_grad[:3]) else "none"
+
+
+def _array(value: Tensor) -> _engine.Array:
+    return value.detach().resolve_neg().resolve_conj().numpy()
 
 
 def _made(
@@ -329,25 +341,26 @@ def _made(
     output: Tensor | None,
     couplings: Tensor,
     layout: MeshLayout,
-    undo: _engine.Plan | None,
-) -> tuple[Tensor, _engine.Sweep]:
+    plan: _engine.Plan,
+    gradients: Gradients,
+) -> tuple[Tensor, Pass]:
     batch, n = theta.shape[:-1], layout.ports
     rest = theta.new_zeros(*batch, n) if output is None else output
     if not batch:
         theta, phi, rest = theta[None], phi[None], rest[None]
-    cells = couplings.numpy() if couplings.ndim == 3 else couplings.numpy()[None]
-    made, sweep = _engine.transfer(layout, theta, phi, rest, cells, undo)
-    return torch.from_numpy(made if batch else made[0]), sweep
+    cells = couplings if couplings.ndim == 3 else couplings[None]
+    made = matrices(layout, _array(theta), _array(phi), _array(rest), _array(cells), plan, gradients)
+    return torch.from_numpy(made.matrix if batch else made.matrix[0]), made
 
 
-def _unmade(ctx: Any, output: Tensor | None, grad: Tensor, statics: bool) -> tuple[Tensor | None, ...]:
+def _unmade(ctx: Any, output: Tensor | None, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients by theta, phi, output and couplings."""
     batch, n = grad.shape[:-2], ctx.layout.ports
-    rest = grad.real.new_zeros((math.prod(batch), n)) if output is None else output.reshape(-1, n)
-    cotangent = grad.reshape(-1, n, n).resolve_conj().numpy()
-    parts = _engine.transfer_vjp(ctx.layout, rest, ctx.sweep, cotangent, statics=statics)
+    cotangent = _array(grad.reshape(math.prod(batch), n, n))
+    parts = ctx.made.pull(cotangent)
     theta, phi, out = (torch.from_numpy(part if batch else part[0]) for part in parts[:3])
-    couplings = torch.from_numpy(parts[3].sum(0) if ctx.shared else parts[3]) if statics else None
+    statics = parts[3].sum(0) if ctx.shared else parts[3]
+    couplings = torch.from_numpy(statics) if ctx.needs_input_grad[3] else None
     return theta, phi, None if output is None else out, couplings
 
 
@@ -364,9 +377,9 @@ class _Settings(torch.autograd.Function):
         layout: MeshLayout,
         plan: _engine.Plan,
     ) -> Tensor:
-        undo = plan if any(ctx.needs_input_grad) else None
-        sent = fields.resolve_conj().numpy()
-        got, ctx.sweep = _engine.settings(layout, theta, phi, couplings.contiguous().numpy(), sent, undo)
+        cells, sent = _array(couplings.contiguous()), _array(fields)
+        undo = any(ctx.needs_input_grad)
+        got, ctx.sweep = _engine.settings(layout, _array(theta), _array(phi), cells, sent, plan, undo=undo)
         ctx.layout = layout
         ctx.save_for_backward(theta, phi, couplings, fields if ctx.needs_input_grad[3] else None)
         return torch.from_numpy(got)
@@ -375,8 +388,7 @@ class _Settings(torch.autograd.Function):
     @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         statics = ctx.needs_input_grad[2]
-        cotangent = grad.resolve_conj().numpy()
-        theta, phi, couplings, fields = _engine.settings_vjp(ctx.layout, ctx.sweep, cotangent, statics=statics)
+        theta, phi, couplings, fields = _engine.settings_vjp(ctx.layout, ctx.sweep, _array(grad), statics=statics)
         static = None
         if couplings is not None:
             static = torch.from_numpy(couplings.sum(axis=2) if ctx.sweep.couplings.ndim == 2 else couplings)
