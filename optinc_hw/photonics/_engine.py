@@ -123,14 +123,14 @@ def settings(
     tuple
         Fields behind the mesh (B, n, w), complex, and the sweep.
     """
-    from optinc_hw.photonics import _kernels
+    from optinc_hw.photonics import _settings_kernels
 
     trig, dtype = (*unit(theta), *unit(phi)), couplings.dtype
     if not undo:
         plan = save_nothing(layout, lossless=plan.lossless)
     state = _rows(fields, dtype)
     saved = np.empty((len(state), plan.count, 2, 2, state.shape[-1]), dtype)
-    _kernels.settings(layout.modes, *trig, couplings, plan.slots, saved, state)
+    _settings_kernels.settings(layout.modes, *trig, couplings, plan.slots, saved, state)
     return _complex(state), Sweep(trig, couplings, plan.slots, saved, state)
 
 
@@ -155,13 +155,13 @@ def settings_vjp(
     tuple
         Gradients of theta and phi (K, B), of the couplings (K, 6, B) or None, and of the fields (B, n, w).
     """
-    from optinc_hw.photonics import _kernels
+    from optinc_hw.photonics import _settings_kernels
 
     dtype, shape = sweep.couplings.dtype, sweep.trig[0].shape
     state, pull = sweep.state.copy(), _rows(cotangent, dtype)
     d_theta, d_phi = np.zeros(shape, dtype), np.zeros(shape, dtype)
     d_couplings = np.zeros((shape[0], 6, shape[1]), dtype) if statics else None
-    _kernels.settings_vjp(
+    _settings_kernels.settings_vjp(
         layout.modes, *sweep.trig, sweep.couplings, sweep.slots, sweep.saved, state, pull, d_theta, d_phi, d_couplings
     )
     return d_theta, d_phi, d_couplings, _complex(pull)

@@ -11,13 +11,14 @@ loss) its two inputs were saved on the way.  Gradients follow torch: ``G = dL/dR
 Fields lie in rows ``[mode, real or imaginary, vector]``; nothing here checks its arguments.
 """
 
-# The loops name each real number of a 2x2 product: numba vectorises them so, and only so.
+# The loops name each real number of a 2x2 product: numba vectorises them so, and only so.  In `transfer` they take a
+# flat array and the places where rows begin: a slice for each row costs two atomic reference counts, as much time as
+# arithmetic on 30 numbers.  The places are unsigned, or each index would be tested for being negative.
 
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 
 OPTIONS: dict[str, Any] = {  # what numba's decorator takes
     "cache": True,
@@ -92,9 +93,9 @@ def plan_saves(modes, upper, lower, ports, allowance):
 
 
 @njit(**OPTIONS)
-def _cell(er, ei, fr, fi, c):
+def _cell(er, ei, fr, fi, cells, k):
     """Real and imaginary parts of T, row by row."""
-    ci, si, gu, hu, gl, hl = c[0], c[1], c[2], c[3], c[4], c[5]
+    ci, si, gu, hu, gl, hl = cells[k, 0], cells[k, 1], cells[k, 2], cells[k, 3], cells[k, 4], cells[k, 5]
     ar, ai = gu * ci * er - hl * si, gu * ci * ei
     cr, cj = -hu * ci * ei, hu * ci * er + gl * si
     return (
@@ -104,9 +105,9 @@ def _cell(er, ei, fr, fi, c):
 
 
 @njit(**OPTIONS)
-def _inverse(t, er, ei, fr, fi, c):
+def _inverse(t, er, ei, fr, fi, cells, k):
     """Real and imaginary parts of the inverse of T, whose determinant is (gu gl + hu hl) E F."""
-    size = c[2] * c[4] + c[3] * c[5]
+    size = cells[k, 2] * cells[k, 4] + cells[k, 3] * cells[k, 5]
     dr, di = (er * fr - ei * fi) / size, -(er * fi + ei * fr) / size
     ar, ai, br, bi, cr, ci, wr, wi = t
     return (
@@ -116,15 +117,43 @@ def _inverse(t, er, ei, fr, fi, c):
 
 
 @njit(**OPTIONS)
-def _multiply(t, ur, ui, lr, li):
-    """Put two rows through a 2x2."""
+def _adjoint(t):
+    """Real and imaginary parts of the conjugate transpose of T."""
     ar, ai, br, bi, cr, ci, dr, di = t
-    for j in range(len(ur)):
-        a, b, c, d = ur[j], ui[j], lr[j], li[j]
-        ur[j] = ar * a - ai * b + br * c - bi * d
-        ui[j] = ar * b + ai * a + br * d + bi * c
-        lr[j] = cr * a - ci * b + dr * c - di * d
-        li[j] = cr * b + ci * a + dr * d + di * c
+    return ar, -ai, cr, -ci, br, -bi, dr, -di
+
+
+@njit(**OPTIONS)
+def _multiply(t, x, u, width, count):
+    """Put two modes through a 2x2: four rows of x, ``width`` apart, the first beginning at u."""
+    ar, ai, br, bi, cr, ci, dr, di = t
+    v, p, q = u + width, u + width + width, u + width + width + width
+    for j in range(count):
+        a, b, c, d = x[u + j], x[v + j], x[p + j], x[q + j]
+        x[u + j] = ar * a - ai * b + br * c - bi * d
+        x[v + j] = ar * b + ai * a + br * d + bi * c
+        x[p + j] = cr * a - ci * b + dr * c - di * d
+        x[q + j] = cr * b + ci * a + dr * d + di * c
+
+
+@njit(**OPTIONS)
+def _dots(g, x, u, width, count):
+    """``dL/dT`` = sum of g conj(x), with g behind an MZI, x before it, and rows as for `_multiply`."""
+    zero = x.dtype.type(0)
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
+    v, p, q = u + width, u + width + width, u + width + width + width
+    for j in range(count):
+        xr, xi, yr, yi = x[u + j], x[v + j], x[p + j], x[q + j]
+        a, b, c, d = g[u + j], g[v + j], g[p + j], g[q + j]
+        s0 += a * xr + b * xi
+        s1 += b * xr - a * xi
+        s2 += a * yr + b * yi
+        s3 += b * yr - a * yi
+        s4 += c * xr + d * xi
+        s5 += d * xr - c * xi
+        s6 += c * yr + d * yi
+        s7 += d * yr - c * yi
+    return s0, s1, s2, s3, s4, s5, s6, s7
 
 
 @njit(**OPTIONS)
@@ -152,6 +181,7 @@ def transfer(table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, 
     for b in range(len(out)):
         state = states[min(b, len(states) - 1)]
         cells = couplings[min(b, len(couplings) - 1)]
+        flat, width = state.reshape(-1), state.shape[2]
         state[:] = 0
         for i in range(ports):
             state[i, 0, i] = 1
@@ -159,8 +189,8 @@ def transfer(table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, 
             m, lo, hi = table[k, 0], table[k, 1], table[k, 2]
             if slots[k] >= 0:
                 saved[b, slots[k]] = state[m : m + 2]
-            t = _cell(cos_theta[b, k], sin_theta[b, k], cos_phi[b, k], sin_phi[b, k], cells[k])
-            _multiply(t, state[m, 0, lo:hi], state[m, 1, lo:hi], state[m + 1, 0, lo:hi], state[m + 1, 1, lo:hi])
+            t = _cell(cos_theta[b, k], sin_theta[b, k], cos_phi[b, k], sin_phi[b, k], cells, k)
+            _multiply(t, flat, np.uint64(2 * m * width + lo), np.uint64(width), np.uint64(hi - lo))
         for i in range(ports):
             c, s = cos_out[b, i], sin_out[b, i]
             for j in range(ports):
@@ -181,7 +211,8 @@ def transfer_vjp(
     ports = cos_out.shape[1]
     state = np.empty_like(states[0])
     pull = np.zeros_like(state)
-    zero, one = state.dtype.type(0), state.dtype.type(1)
+    flat, flat_pull, width = state.reshape(-1), pull.reshape(-1), np.uint64(state.shape[2])
+    zero = state.dtype.type(0)
     for b in range(len(grad)):
         cells = couplings[min(b, len(couplings) - 1)]
         state[:] = states[b]
@@ -197,53 +228,21 @@ def transfer_vjp(
         for k in range(len(table) - 1, -1, -1):
             m, lo, hi = table[k, 0], table[k, 1], table[k, 2]
             er, ei, fr, fi = cos_theta[b, k], sin_theta[b, k], cos_phi[b, k], sin_phi[b, k]
-            t = _cell(er, ei, fr, fi, cells[k])
+            t = _cell(er, ei, fr, fi, cells, k)
+            first, count = np.uint64(2 * m * state.shape[2] + lo), np.uint64(hi - lo)
             if slots[k] >= 0:
                 state[m : m + 2] = saved[b, slots[k]]
-                undo = (one, zero, zero, zero, zero, zero, one, zero)
             else:
-                undo = _inverse(t, er, ei, fr, fi, cells[k])
-            d = _undo_and_pull(
-                t, undo, state[m, 0, lo:hi], state[m, 1, lo:hi], state[m + 1, 0, lo:hi], state[m + 1, 1, lo:hi],
-                pull[m, 0, lo:hi], pull[m, 1, lo:hi], pull[m + 1, 0, lo:hi], pull[m + 1, 1, lo:hi],
-            )  # fmt: skip
-            _cell_vjp(d, t, er, ei, fr, fi, cells[k], b, k, d_theta, d_phi, d_couplings)
+                _multiply(_inverse(t, er, ei, fr, fi, cells, k), flat, first, width, count)
+            d = _dots(flat_pull, flat, first, width, count)
+            _multiply(_adjoint(t), flat_pull, first, width, count)
+            _cell_vjp(d, t, er, ei, fr, fi, cells, b, k, d_theta, d_phi, d_couplings)
 
 
 @njit(**OPTIONS)
-def _undo_and_pull(t, undo, ur, ui, lr, li, gr, gi, hr, hi):
-    """Undo a 2x2 on fields, pull gradients through it, and return ``dL/dT`` = sum of g conj(field before)."""
-    ar, ai, br, bi, cr, ci, dr, di = t
-    xr, xi, yr, yi, zr, zi, wr, wi = undo
-    zero = ur.dtype.type(0)
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
-    for j in range(len(ur)):
-        a, b, c, d = ur[j], ui[j], lr[j], li[j]
-        p = xr * a - xi * b + yr * c - yi * d
-        q = xr * b + xi * a + yr * d + yi * c
-        r = zr * a - zi * b + wr * c - wi * d
-        s = zr * b + zi * a + wr * d + wi * c
-        ur[j], ui[j], lr[j], li[j] = p, q, r, s
-        a, b, c, d = gr[j], gi[j], hr[j], hi[j]
-        s0 += a * p + b * q
-        s1 += b * p - a * q
-        s2 += a * r + b * s
-        s3 += b * r - a * s
-        s4 += c * p + d * q
-        s5 += d * p - c * q
-        s6 += c * r + d * s
-        s7 += d * r - c * s
-        gr[j] = ar * a + ai * b + cr * c + ci * d
-        gi[j] = ar * b - ai * a + cr * d - ci * c
-        hr[j] = br * a + bi * b + dr * c + di * d
-        hi[j] = br * b - bi * a + dr * d - di * c
-    return s0, s1, s2, s3, s4, s5, s6, s7
-
-
-@njit(**OPTIONS)
-def _cell_vjp(d, t, er, ei, fr, fi, c, b, k, d_theta, d_phi, d_couplings):
+def _cell_vjp(d, t, er, ei, fr, fi, cells, b, k, d_theta, d_phi, d_couplings):
     """Pull ``dL/dT`` back to the phases and couplings of one MZI."""
-    ci, si, gu, hu, gl, hl = c[0], c[1], c[2], c[3], c[4], c[5]
+    ci, si, gu, hu, gl, hl = cells[k, 0], cells[k, 1], cells[k, 2], cells[k, 3], cells[k, 4], cells[k, 5]
     d_phi[b, k] = d[1] * t[0] - d[0] * t[1] + d[5] * t[4] - d[4] * t[5]
     ar, ai = fr * d[0] + fi * d[1], fr * d[1] - fi * d[0]
     cr, cj = fr * d[4] + fi * d[5], fr * d[5] - fi * d[4]
@@ -260,153 +259,3 @@ def _cell_vjp(d, t, er, ei, fr, fi, c, b, k, d_theta, d_phi, d_couplings):
         d_couplings[b, k, 3] = m4 * ci + m6 * si
         d_couplings[b, k, 4] = cj * si + d[6] * ci
         d_couplings[b, k, 5] = d[3] * ci - ar * si
-
-
-def _at(value, j):
-    """Only compiled: a number for all settings, or a row with one for each setting."""
-    raise NotImplementedError
-
-
-@overload(_at)
-def _at_compiled(value, j):
-    if isinstance(value, types.Array):
-        return lambda value, j: value[j]
-    return lambda value, j: value
-
-
-@njit(**OPTIONS)
-def settings(modes, cos_theta, sin_theta, cos_phi, sin_phi, couplings, slots, saved, state):
-    """Carry w vectors through B settings of a mesh, in place.
-
-    Parameters
-    ----------
-    modes
-        Upper mode (K,) of each MZI.
-    cos_theta, sin_theta, cos_phi, sin_phi
-        (K, B).
-    couplings
-        (K, 6), or (K, 6, B) for settings with couplings of their own.
-    slots, saved
-        From `plan_saves`, and where the inputs go (w, slots, 2, 2, B).
-    state
-        Fields (w, n, 2, B).
-    """
-    for v in range(len(state)):
-        for k in range(len(modes)):
-            m, c = modes[k], couplings[k]
-            if slots[k] >= 0:
-                saved[v, slots[k]] = state[v, m : m + 2]
-            _light(
-                cos_theta[k], sin_theta[k], cos_phi[k], sin_phi[k], c[0], c[1], c[2], c[3], c[4], c[5],
-                state[v, m, 0], state[v, m, 1], state[v, m + 1, 0], state[v, m + 1, 1],
-            )  # fmt: skip
-
-
-@njit(**OPTIONS)
-def _light(er, ei, fr, fi, ci, si, gu, hu, gl, hl, ur, ui, lr, li):
-    """Phase, coupler, phase, coupler on the two rows of an MZI."""
-    for j in range(len(ur)):
-        p, q = fr[j] * ur[j] - fi[j] * ui[j], fr[j] * ui[j] + fi[j] * ur[j]
-        r, s = lr[j], li[j]
-        a, b = _at(ci, j) * p - _at(si, j) * s, _at(ci, j) * q + _at(si, j) * r
-        c, d = _at(ci, j) * r - _at(si, j) * q, _at(ci, j) * s + _at(si, j) * p
-        x, y = er[j] * a - ei[j] * b, er[j] * b + ei[j] * a
-        ur[j], ui[j] = _at(gu, j) * x - _at(hl, j) * d, _at(gu, j) * y + _at(hl, j) * c
-        lr[j], li[j] = _at(gl, j) * c - _at(hu, j) * y, _at(gl, j) * d + _at(hu, j) * x
-
-
-@njit(**OPTIONS)
-def settings_vjp(
-    modes, cos_theta, sin_theta, cos_phi, sin_phi, couplings, slots, saved, state, pull, d_theta, d_phi, d_couplings
-):
-    """Undo `settings` on ``state`` and pull gradients (w, n, 2, B) back, both in place.
-
-    ``d_theta`` and ``d_phi`` (K, B) are added to; so is ``d_couplings`` (K, 6, B), or None where it is not asked for.
-    """
-    for v in range(len(state)):
-        for k in range(len(modes) - 1, -1, -1):
-            m, c = modes[k], couplings[k]
-            ur, ui, lr, li = state[v, m, 0], state[v, m, 1], state[v, m + 1, 0], state[v, m + 1, 1]
-            er, ei, fr, fi = cos_theta[k], sin_theta[k], cos_phi[k], sin_phi[k]
-            kept = slots[k] >= 0
-            if kept:
-                state[v, m : m + 2] = saved[v, slots[k]]
-                _between(er, ei, fr, fi, c[0], c[1], ur, ui, lr, li)
-            _light_vjp(
-                kept, er, ei, fr, fi, c[0], c[1], c[2], c[3], c[4], c[5], ur, ui, lr, li,
-                pull[v, m, 0], pull[v, m, 1], pull[v, m + 1, 0], pull[v, m + 1, 1], d_theta[k], d_phi[k],
-                _row(d_couplings, k),
-            )  # fmt: skip
-
-
-def _row(values, k):
-    """Only compiled: row k, or None of None."""
-    raise NotImplementedError
-
-
-@overload(_row)
-def _row_compiled(values, k):
-    if isinstance(values, types.Array):
-        return lambda values, k: values[k]
-    return lambda values, k: None
-
-
-def _add(sums, j, s0, s1, s2, s3, s4, s5):
-    """Only compiled: add to six rows, or do nothing with None."""
-    raise NotImplementedError
-
-
-@overload(_add)
-def _add_compiled(sums, j, s0, s1, s2, s3, s4, s5):
-    def add(sums, j, s0, s1, s2, s3, s4, s5):
-        sums[0, j] += s0
-        sums[1, j] += s1
-        sums[2, j] += s2
-        sums[3, j] += s3
-        sums[4, j] += s4
-        sums[5, j] += s5
-
-    if isinstance(sums, types.Array):
-        return add
-    return lambda sums, j, s0, s1, s2, s3, s4, s5: None
-
-
-@njit(**OPTIONS)
-def _between(er, ei, fr, fi, ci, si, ur, ui, lr, li):
-    """Carry the inputs of an MZI to the middle: behind theta, before the second coupler."""
-    for j in range(len(ur)):
-        p, q = fr[j] * ur[j] - fi[j] * ui[j], fr[j] * ui[j] + fi[j] * ur[j]
-        r, s = lr[j], li[j]
-        a, b = _at(ci, j) * p - _at(si, j) * s, _at(ci, j) * q + _at(si, j) * r
-        lr[j], li[j] = _at(ci, j) * r - _at(si, j) * q, _at(ci, j) * s + _at(si, j) * p
-        ur[j], ui[j] = er[j] * a - ei[j] * b, er[j] * b + ei[j] * a
-
-
-@njit(**OPTIONS)
-def _light_vjp(middle, er, ei, fr, fi, ci, si, gu, hu, gl, hl, ur, ui, lr, li, gr, gi, hr, hi, d_theta, d_phi, d_cell):
-    """Undo an MZI from its outputs, or from its middle, and pull gradients through it."""
-    one, zero = ur.dtype.type(1), ur.dtype.type(0)
-    for j in range(len(ur)):
-        # The second coupler with its arms, undone; x and y are the upper arm behind theta, c and d the lower one.
-        size = one if middle else one / (_at(gu, j) * _at(gl, j) + _at(hu, j) * _at(hl, j))
-        g0, h0 = (one, zero) if middle else (_at(gl, j) * size, _at(hl, j) * size)
-        g1, h1 = (one, zero) if middle else (_at(gu, j) * size, _at(hu, j) * size)
-        x, y = g0 * ur[j] + h0 * li[j], g0 * ui[j] - h0 * lr[j]
-        c, d = g1 * lr[j] + h1 * ui[j], g1 * li[j] - h1 * ur[j]
-        a, b = er[j] * x + ei[j] * y, er[j] * y - ei[j] * x
-        p, q = _at(ci, j) * a + _at(si, j) * d, _at(ci, j) * b - _at(si, j) * c
-        r, s = _at(ci, j) * c + _at(si, j) * b, _at(ci, j) * d - _at(si, j) * a
-        lr[j], li[j] = r, s
-        ur[j], ui[j] = fr[j] * p + fi[j] * q, fr[j] * q - fi[j] * p
-        xx, yy = _at(gu, j) * gr[j] + _at(hu, j) * hi[j], _at(gu, j) * gi[j] - _at(hu, j) * hr[j]
-        cc, dd = _at(gl, j) * hr[j] + _at(hl, j) * gi[j], _at(gl, j) * hi[j] - _at(hl, j) * gr[j]
-        d_theta[j] += yy * x - xx * y
-        aa, bb = er[j] * xx + ei[j] * yy, er[j] * yy - ei[j] * xx
-        _add(
-            d_cell, j, aa * p + bb * q + cc * r + dd * s, bb * r - aa * s + dd * p - cc * q,
-            gr[j] * x + gi[j] * y, hi[j] * x - hr[j] * y, hr[j] * c + hi[j] * d, gi[j] * c - gr[j] * d,
-        )  # fmt: skip
-        pp, qq = _at(ci, j) * aa + _at(si, j) * dd, _at(ci, j) * bb - _at(si, j) * cc
-        hr[j], hi[j] = _at(ci, j) * cc + _at(si, j) * bb, _at(ci, j) * dd - _at(si, j) * aa
-        d_phi[j] += qq * p - pp * q
-        gr[j], gi[j] = fr[j] * pp + fi[j] * qq, fr[j] * qq - fi[j] * pp
