@@ -41,7 +41,8 @@ def calibrate_once(folder):
 def bench_of(chip):
     """An open simulated bench around a given hidden chip."""
 
-    def given(seed, ports, *, clock):
+    def given(seed, ports, *, mesh, stuck_rad, clock):
+        assert (mesh, stuck_rad) == (chip.layout.mesh, {})
         chip.clock = clock
         return chip
 
