@@ -17,6 +17,7 @@ from torch import Tensor
 from optinc_hw.photonics import MeshModel, MeshPhases, RectangularLayout, decompose, haar_unitary, mesh_matrix
 
 LOOP = "torch loop"
+LEAN_LOOP = "leanest torch loop"
 SINGLE_PRODUCT = f"{PRODUCT}, {SINGLE}"
 _BATCH = 256
 _VECTORS = 4096

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
-from _forward import LOOP, SINGLE_PRODUCT, Effort, complex_normal, haar_settings
+from _forward import LEAN_LOOP, LOOP, SINGLE_PRODUCT, Effort, complex_normal, haar_settings
 from _harness import PRODUCT, PROJECT, SINGLE, Comparison, cpu_times
-from _loop import loop_apply
+from _loop import loop_apply, plain_apply
 from torch import Tensor
 
 from optinc_hw.photonics import MeshModel, RectangularLayout
@@ -38,6 +38,7 @@ def setting_gradients(sizes: Sequence[int], effort: Effort) -> Iterator[Comparis
 def _compare(case: str, n: int, phases: Phases, fields: Tensor, least: dict[str, float], effort: Effort) -> Comparison:
     layout = RectangularLayout(n)
     model, loop, target = MeshModel(layout), loop_apply(layout), fields.flip(-2)
+    plain = plain_apply(layout)
     single = (tuple(part.float() for part in phases), fields.to(torch.complex64), target.to(torch.complex64))
     with torch.no_grad():
         matrix = model.matrix(*phases)
@@ -46,8 +47,9 @@ def _compare(case: str, n: int, phases: Phases, fields: Tensor, least: dict[str,
         PRODUCT: partial(_products, matrix, fields, target),
         SINGLE: partial(gradients, model.apply, *single),
         SINGLE_PRODUCT: partial(_products, matrix.to(torch.complex64), *single[1:]),
-        LOOP: partial(gradients, loop, phases, fields, target),
-        f"{LOOP}, {SINGLE}": partial(gradients, loop, *single),
+        LOOP: partial(gradients, plain, phases, fields, target),
+        f"{LOOP}, {SINGLE}": partial(gradients, plain, *single),
+        LEAN_LOOP: partial(gradients, loop, phases, fields, target),
     }
     exact = gradients(loop, phases, fields, target)
     errors = {

@@ -1,4 +1,4 @@
-"""A plain torch loop over the columns of a mesh, differentiated by autograd: what the engine is measured against."""
+"""Torch loops over the columns of a mesh, differentiated by autograd: what the engine is measured against."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,28 @@ from optinc_hw.photonics import MeshLayout
 Column = tuple[slice, int, int]  # its MZIs, its first mode, the mode after its last
 
 
+def plain_apply(layout: MeshLayout) -> Callable[..., Tensor]:
+    """Return the loop as it is usually written, with the arguments of `MeshModel.apply`: any leading batch axes."""
+    columns = full_columns(layout)
+
+    def apply(theta: Tensor, phi: Tensor, output: Tensor, fields: Tensor) -> Tensor:
+        external, common = torch.exp(1j * phi), 1j * torch.exp(0.5j * theta)
+        sine, cosine = common * torch.sin(0.5 * theta), common * torch.cos(0.5 * theta)
+        cells = (part.unsqueeze(-1) for part in (external * sine, cosine, external * cosine, -sine))
+        t00, t01, t10, t11 = cells
+        for mzis, first, last in columns:
+            upper, lower = fields[..., first:last:2, :], fields[..., first + 1 : last : 2, :]
+            above = t00[..., mzis, :] * upper + t01[..., mzis, :] * lower
+            below = t10[..., mzis, :] * upper + t11[..., mzis, :] * lower
+            mixed = torch.stack((above, below), -2).flatten(-3, -2)
+            fields = torch.cat((fields[..., :first, :], mixed, fields[..., last:, :]), -2)
+        return torch.exp(1j * output).unsqueeze(-1) * fields
+
+    return apply
+
+
 def loop_apply(layout: MeshLayout) -> Callable[..., Tensor]:
-    """Return the loop with the arguments of `MeshModel.apply`.
+    """Return the leanest loop that was found, with the arguments of `MeshModel.apply`.
 
     They are ``theta`` and ``phi`` (K,), ``output`` (n,) and ``fields`` (n, w), or with settings leading and one vector
     for each: (B, K), (B, n) and (B, n, 1).

@@ -38,10 +38,11 @@ def test_loop_makes_the_matrix_of_the_mesh(module, n):
     np.testing.assert_allclose(matrix.numpy(), expected, atol=1e-14)
 
 
+@pytest.mark.parametrize("name", ["loop_apply", "plain_apply"])
 @pytest.mark.parametrize(("n", "lead", "vectors"), [(5, (), 7), (8, (), 20), (6, (9,), 1), (7, (3,), 1)])
-def test_loop_has_the_outputs_and_gradients_of_the_model(module, n, lead, vectors):
+def test_loop_has_the_outputs_and_gradients_of_the_model(module, n, lead, vectors, name):
     layout, phases, fields, target = random_case(n, lead, vectors)
-    loop, model = module("_loop").loop_apply(layout), MeshModel(layout)
+    loop, model = getattr(module("_loop"), name)(layout), MeshModel(layout)
     torch.testing.assert_close(loop(*phases, fields), model.apply(*phases, fields), rtol=0, atol=1e-12)
     gradients = module("_gradients").gradients
     expected = gradients(model.apply, phases, fields, target)

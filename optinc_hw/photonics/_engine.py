@@ -18,7 +18,6 @@ COMPLEX: dict[Any, Any] = {
     np.dtype(np.float32): np.dtype(np.complex64),
     np.dtype(np.float64): np.dtype(np.complex128),
 }
-_LARGEST_ANGLE = 1e5  # rad; the kernel's reduction is exact below
 ALLOWANCE = 100.0
 """Largest factor by which undoing MZIs may multiply round-off before inputs are saved instead."""
 
@@ -70,11 +69,8 @@ def unit(angle: Array) -> tuple[Array, Array]:
     from optinc_hw.photonics import _kernels
 
     values = np.ascontiguousarray(angle)
-    if not np.abs(values).max(initial=0.0) <= _LARGEST_ANGLE:  # also where one is NaN
-        with np.errstate(invalid="ignore"):
-            return np.cos(values), np.sin(values)
     cosine, sine = np.empty_like(values), np.empty_like(values)
-    _kernels.sincos(values.ravel(), cosine.ravel(), sine.ravel())
+    _kernels.unit(values.ravel(), cosine.ravel(), sine.ravel())
     return cosine, sine
 
 

@@ -15,6 +15,7 @@ Fields lie in rows ``[mode, real or imaginary, vector]``; nothing here checks it
 # flat array and the places where rows begin: a slice for each row costs two atomic reference counts, as much time as
 # arithmetic on 30 numbers.  The places are unsigned, or each index would be tested for being negative.
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ OPTIONS: dict[str, Any] = {  # what numba's decorator takes
 }
 
 
+_LARGEST_ANGLE = 1e5  # rad; `sincos` is exact below
 _EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # sums keep their order
 
 
@@ -54,6 +56,19 @@ def sincos(angle, cosine, sine):
         p, q = (s, c) if odd else (c, s)
         cosine[i] = -p if (quarter == 1.0) | (quarter == 2.0) else p
         sine[i] = -q if quarter >= 2.0 else q
+
+
+@njit(**OPTIONS)
+def unit(angle, cosine, sine):
+    """Cosines and sines of flat arrays of any angles in rad."""
+    far = 0
+    for i in range(len(angle)):
+        far += not abs(angle[i]) <= _LARGEST_ANGLE  # also where it is NaN
+    if far == 0:
+        sincos(angle, cosine, sine)
+        return
+    for i in range(len(angle)):
+        cosine[i], sine[i] = math.cos(angle[i]), math.sin(angle[i])
 
 
 @njit(**OPTIONS)

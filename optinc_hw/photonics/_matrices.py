@@ -127,8 +127,8 @@ class LosslessPass:
         self._states = np.empty((1 if gradients == "none" else batch, blocks, row), dtype)
         made = np.empty((batch, ports, 2 * ports), dtype)
         _rotation_kernels.transfer(
-            layout.table, *unit(theta), *unit(phi), couplings, *unit(output), self._turn, self._behind, self._states,
-            made,
+            layout.table, *map(np.ascontiguousarray, (theta, phi, output)), couplings, self._turn, self._behind,
+            self._states, made,
         )  # fmt: skip
         self.matrix = made.view(COMPLEX[dtype])
 

@@ -14,7 +14,7 @@ so one slice serves an MZI, and nothing has to be checked for overlap.
 import numpy as np
 from numba import njit
 
-from optinc_hw.photonics._kernels import OPTIONS
+from optinc_hw.photonics._kernels import OPTIONS, unit
 
 WIDTH = 32
 """Inputs in a block."""
@@ -88,24 +88,28 @@ def turns(table, cos_theta, sin_theta, cos_phi, sin_phi, cells, cos_out, sin_out
 
 
 @njit(**OPTIONS)
-def transfer(table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, sin_out, turn, behind, states, out):
+def transfer(table, theta, phi, output, couplings, turn, behind, states, out):
     """Matrices of B settings; ``turn`` (B, 6, K), ``behind`` (B, n, 2) and ``states`` are kept for `transfer_vjp`.
 
     Parameters
     ----------
-    table, cos_theta, sin_theta, cos_phi, sin_phi, couplings, cos_out, sin_out, out
+    table, couplings, out
         As for ``_kernels.transfer``; the couplings lossless.
+    theta, phi, output
+        Phases (B, K), (B, K) and (B, n).
     turn, behind
         Receive what `turns` says.
     states
         Receives the rows z (B or 1, blocks, 2 n `WIDTH`): block by block, real and imaginary part of a row together.
     """
-    ports = cos_out.shape[1]
+    ports = output.shape[1]
+    trig, trig_out = np.empty((4, len(table)), out.dtype), np.empty((2, ports), out.dtype)
     for b in range(len(out)):
         cells = couplings[min(b, len(couplings) - 1)]
-        turns(
-            table, cos_theta[b], sin_theta[b], cos_phi[b], sin_phi[b], cells, cos_out[b], sin_out[b], turn[b], behind[b]
-        )
+        unit(theta[b], trig[0], trig[1])
+        unit(phi[b], trig[2], trig[3])
+        unit(output[b], trig_out[0], trig_out[1])
+        turns(table, trig[0], trig[1], trig[2], trig[3], cells, trig_out[0], trig_out[1], turn[b], behind[b])
         rows = states[min(b, len(states) - 1)]
         for block in range(len(rows)):
             first = block * WIDTH

@@ -166,10 +166,13 @@ class MeshModel:
             raise MatrixError(f"fields have shape {tuple(fields.shape)}; the mesh needs (..., {n}, w)")
         if fields.dtype != _complex(theta.dtype):
             raise MatrixError(f"fields are {fields.dtype}; with phases of {theta.dtype} use {_complex(theta.dtype)}")
+        alone = all(part is None or part.ndim == 1 for part in (theta, phi, output)) and couplings.ndim == 2
+        if alone and fields.ndim == 2 and self._compiled(theta):
+            if not torch.is_grad_enabled():
+                return _made(theta, phi, output, couplings, self.layout, plan, "none")[0] @ fields
+            return _Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         batch = _batch(theta, phi, output, couplings)
         sent_batch = _together("phases and fields", torch.Size(batch), fields.shape[:-2])
-        if batch == () and fields.ndim == 2 and self._compiled(theta):
-            return _Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         if math.prod(batch) == 1 or fields.shape[-1] > _NARROW * n:
             return self.matrix(theta, phi, output) @ fields
         batch = sent_batch
