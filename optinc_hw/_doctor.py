@@ -10,8 +10,8 @@ from optinc_hw._shadow import check_packages_not_shadowed
 from optinc_hw.errors import OptincError
 
 _REQUIRED = (
-    "filelock", "h5netcdf", "matplotlib", "numba", "numpy", "pydantic", "pyserial", "pyvisa", "pyvisa-py", "qcodes", "rich",
-    "ruamel.yaml", "scipy", "threadpoolctl", "torch", "typer", "xarray",
+    "filelock", "h5netcdf", "matplotlib", "numba", "numpy", "pydantic", "pyserial", "pyvisa", "pyvisa-py", "qcodes",
+    "rich", "ruamel.yaml", "scipy", "threadpoolctl", "torch", "typer", "xarray",
 )  # fmt: skip
 _OPTIONAL = (("scikit-learn", "optinc demo: pip install 'optinc-hw[demo]'"),)
 

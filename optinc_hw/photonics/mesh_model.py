@@ -26,8 +26,9 @@ _SMALL_MESH, _LARGE_BATCH = 32, 16
 class MeshModel:
     """Forward model of a mesh, differentiable in phases, couplers, losses and fields.
 
-    Backward passes undo the mesh MZI by MZI, so memory does not grow with its depth; MZIs that cannot be undone (dead
-    arms, much loss) save their inputs.  On the CPU compiled kernels do the work, elsewhere torch operations.
+    On the CPU compiled kernels do the work. Backward passes undo the mesh MZI by MZI, so memory does not grow with its
+    depth; MZIs that cannot be undone (dead arms, much loss) save their inputs. Elsewhere torch operations do the same
+    for fields, column by column; matrices they multiply in a tree, which keeps all its products.
 
     Parameters
     ----------
