@@ -13,7 +13,7 @@ Gradients = Literal["none", "phases", "all"]
 
 
 class Pass(Protocol):
-    """One forward pass: its matrices (B, n, n), and what pulling gradients back through them needs."""
+    """One forward pass: its matrices (B, n, n), not to be changed, and what pulling gradients back needs."""
 
     matrix: Array
 
@@ -60,8 +60,9 @@ def matrices(
     gradients
         What `Pass.pull` will be asked for.
     """
-    kind = LosslessPass if plan.lossless and gradients != "all" else GeneralPass
-    return kind(layout, theta, phi, output, couplings, plan, gradients)
+    if plan.lossless and gradients != "all":
+        return LosslessPass(layout, theta, phi, output, couplings)
+    return GeneralPass(layout, theta, phi, output, couplings, plan, gradients)
 
 
 class GeneralPass:
@@ -107,29 +108,16 @@ class GeneralPass:
 class LosslessPass:
     """Couplings that lose no light; gradients by phases only."""
 
-    def __init__(
-        self,
-        layout: MeshLayout,
-        theta: Array,
-        phi: Array,
-        output: Array,
-        couplings: Array,
-        plan: Plan,
-        gradients: Gradients,
-    ) -> None:
+    def __init__(self, layout: MeshLayout, theta: Array, phi: Array, output: Array, couplings: Array) -> None:
         from optinc_hw.photonics import _rotation_kernels
 
         batch, ports, dtype = len(theta), layout.ports, couplings.dtype
-        blocks, row = -(-ports // _rotation_kernels.WIDTH), 2 * ports * _rotation_kernels.WIDTH
         self._layout, self._couplings = layout, couplings
-        self._turn = np.empty((batch, 6, len(plan.slots)), dtype)
+        self._turn = np.empty((batch, 6, len(layout.mzis)), dtype)
         self._behind = np.empty((batch, ports, 2), dtype)
-        self._states = np.empty((1 if gradients == "none" else batch, blocks, row), dtype)
         made = np.empty((batch, ports, 2 * ports), dtype)
-        _rotation_kernels.transfer(
-            layout.table, *map(np.ascontiguousarray, (theta, phi, output)), couplings, self._turn, self._behind,
-            self._states, made,
-        )  # fmt: skip
+        phases = map(np.ascontiguousarray, (theta, phi, output))
+        _rotation_kernels.transfer(layout.table, *phases, couplings, self._turn, self._behind, made)
         self.matrix = made.view(COMPLEX[dtype])
 
     def pull(self, cotangent: Array) -> tuple[Array, Array, Array, Array]:
@@ -138,8 +126,8 @@ class LosslessPass:
 
         gradients = _empty_gradients(self._layout, len(cotangent), self._couplings.dtype, statics=False)
         _rotation_kernels.transfer_vjp(
-            self._layout.table, self._couplings, self._turn, self._behind, self._states, _interleaved(cotangent),
-            *gradients[:3],
+            self._layout.table, self._couplings, self._turn, self._behind, _interleaved(self.matrix),
+            _interleaved(cotangent), *gradients[:3],
         )  # fmt: skip
         return gradients
 

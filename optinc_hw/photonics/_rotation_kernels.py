@@ -26,8 +26,8 @@ def _factor(cos_theta, sin_theta, cells, parts):
     """Factor MZIs without phi: s, c, e^{iu} and e^{il} of one setting, (6, K)."""
     one = parts.dtype.type(1)
     for k in range(parts.shape[1]):
-        cell = cells[min(k, len(cells) - 1)]
-        ci, si, co, so = cell[0], cell[1], cell[2], cell[3]
+        own = min(k, len(cells) - 1)
+        ci, si, co, so = cells[own, 0], cells[own, 1], cells[own, 2], cells[own, 3]
         er, ei = cos_theta[k], sin_theta[k]
         # Upper right and lower right entry: B = i (co si E + so ci), D = co ci - so si E.
         br, bi = -co * si * ei, co * si * er + so * ci
@@ -88,8 +88,8 @@ def turns(table, cos_theta, sin_theta, cos_phi, sin_phi, cells, cos_out, sin_out
 
 
 @njit(**OPTIONS)
-def transfer(table, theta, phi, output, couplings, turn, behind, states, out):
-    """Matrices of B settings; ``turn`` (B, 6, K), ``behind`` (B, n, 2) and ``states`` are kept for `transfer_vjp`.
+def transfer(table, theta, phi, output, couplings, turn, behind, out):
+    """Matrices of B settings; ``turn`` (B, 6, K), ``behind`` (B, n, 2) and ``out`` are kept for `transfer_vjp`.
 
     Parameters
     ----------
@@ -99,21 +99,17 @@ def transfer(table, theta, phi, output, couplings, turn, behind, states, out):
         Phases (B, K), (B, K) and (B, n).
     turn, behind
         Receive what `turns` says.
-    states
-        Receives the rows z (B or 1, blocks, 2 n `WIDTH`): block by block, real and imaginary part of a row together.
     """
     ports = output.shape[1]
     trig, trig_out = np.empty((4, len(table)), out.dtype), np.empty((2, ports), out.dtype)
+    z = np.empty(2 * ports * WIDTH, out.dtype)  # real and imaginary part of a row together
     for b in range(len(out)):
         cells = couplings[min(b, len(couplings) - 1)]
         unit(theta[b], trig[0], trig[1])
         unit(phi[b], trig[2], trig[3])
         unit(output[b], trig_out[0], trig_out[1])
         turns(table, trig[0], trig[1], trig[2], trig[3], cells, trig_out[0], trig_out[1], turn[b], behind[b])
-        rows = states[min(b, len(states) - 1)]
-        for block in range(len(rows)):
-            first = block * WIDTH
-            z = rows[block]
+        for first in range(0, ports, WIDTH):
             z[:] = 0
             for i in range(first, min(first + WIDTH, ports)):
                 z[2 * i * WIDTH + i - first] = 1
@@ -141,23 +137,22 @@ def _rotate(s, c, ar, ai, z):
 
 
 @njit(**OPTIONS)
-def transfer_vjp(table, couplings, turn, behind, states, grad, d_theta, d_phi, d_out):
-    """Pull gradients of matrices (B, n, 2n) back to the phases.
+def transfer_vjp(table, couplings, turn, behind, made, grad, d_theta, d_phi, d_out):
+    """Pull gradients of matrices ``made`` (B, n, 2n) back to the phases.
 
     A phase on a mode has the gradient ``G = Im sum conj(g) y`` there. An MZI without loss keeps the sum of G over its
     arms, so G of one input gives that of the other, and the gradient of theta follows from G behind the MZI and the
     overlaps of one arm's gradient with the other arm's field.
     """
     ports, mzis = d_out.shape[1], len(table)
-    work = np.empty(4 * ports * WIDTH, states.dtype)
-    sums = np.empty((mzis, 3), states.dtype)
+    work = np.empty(4 * ports * WIDTH, made.dtype)
+    sums = np.empty((mzis, 3), made.dtype)
     for b in range(len(grad)):
         cells = couplings[min(b, len(couplings) - 1)]
         sums[:] = 0
         d_out[b] = 0
-        for block in range(states.shape[1]):
-            first = block * WIDTH
-            _load(behind[b], states[b, block], grad[b], first, work, d_out[b])
+        for first in range(0, ports, WIDTH):
+            _load(behind[b], made[b], grad[b], first, work, d_out[b])
             for k in range(mzis - 1, -1, -1):
                 if table[k, 1] < first + WIDTH and table[k, 2] > first:
                     start = 4 * table[k, 0] * WIDTH
@@ -178,20 +173,21 @@ def transfer_vjp(table, couplings, turn, behind, states, grad, d_theta, d_phi, d
 
 
 @njit(**OPTIONS)
-def _load(behind, z, grad, first, work, d_out):
-    """Put rows of fields and gradients, four parts a mode, side by side; add to the gradients of output phases."""
+def _load(behind, made, grad, first, work, d_out):
+    """Put rows z of fields and of gradients, four parts a mode, side by side; add to gradients of output phases."""
     ports = len(behind)
     for i in range(ports):
         c, s = behind[i, 0], behind[i, 1]
-        row, field = work[4 * i * WIDTH : 4 * (i + 1) * WIDTH], z[2 * i * WIDTH : 2 * (i + 1) * WIDTH]
-        row[: 2 * WIDTH] = field
-        row[2 * WIDTH :] = 0
-        total = z.dtype.type(0)
-        for j in range(min(WIDTH, ports - first)):
-            x, y = grad[i, 2 * (first + j)], grad[i, 2 * (first + j) + 1]
-            p, q = c * x + s * y, c * y - s * x
-            row[2 * WIDTH + j], row[3 * WIDTH + j] = p, q
-            total += q * field[j] - p * field[WIDTH + j]
+        row = work[4 * i * WIDTH : 4 * (i + 1) * WIDTH]
+        total = made.dtype.type(0)
+        count = min(WIDTH, ports - first)
+        row[:] = 0
+        for j in range(count):
+            x, y = made[i, 2 * (first + j)], made[i, 2 * (first + j) + 1]
+            p, q = grad[i, 2 * (first + j)], grad[i, 2 * (first + j) + 1]
+            row[j], row[WIDTH + j] = c * x + s * y, c * y - s * x
+            row[2 * WIDTH + j], row[3 * WIDTH + j] = c * p + s * q, c * q - s * p
+            total += q * x - p * y
         d_out[i] += total
 
 

@@ -289,7 +289,7 @@ class _Transfer(torch.autograd.Function):
     ) -> Tensor:
         made, ctx.made = _made(theta, phi, output, couplings, layout, plan, _wanted(ctx))
         ctx.layout, ctx.shared = layout, couplings.ndim == 2
-        ctx.save_for_backward(output, theta, phi, couplings)
+        ctx.save_for_backward(output, theta, phi, couplings, made)  # undoing starts from the matrix: torch watches it
         return made
 
     @staticmethod
