@@ -1,6 +1,8 @@
 """MZIs and meshes: by hand, by dense products, and by property."""
 
 import math
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +116,21 @@ def test_lossless_meshes_are_unitary_and_losses_only_take_away(ports, seed):
     lossless = mesh_matrix(phases, MeshImperfections(flaws.eta_in, flaws.eta_out, np.ones(len(layout.mzis))))
     np.testing.assert_allclose(lossless.conj().T @ lossless, np.eye(ports), atol=1e-13)
     assert np.linalg.norm(mesh_matrix(phases, flaws), 2) <= 1.0 + 1e-12
+
+
+def test_m09_a_mesh_of_two_hundred_ports_is_the_product_of_its_mzis():
+    """Its time is in `benchmarks/mesh.py`; here it must be right at a size where others go component by component."""
+    layout, rng = RectangularLayout(200), np.random.default_rng(9)
+    phases, flaws = random_phases(layout, rng), random_imperfections(layout, rng)
+    cells = flaws.transmission[:, None, None] * mzi_matrix(phases.theta, phases.phi, flaws.eta_in, flaws.eta_out)
+    product = np.eye(200, dtype=complex)
+    for (_, mode), cell in zip(layout.mzis, cells, strict=True):
+        product[mode : mode + 2] = cell @ product[mode : mode + 2]
+    product = np.exp(1j * phases.output)[:, None] * product
+    np.testing.assert_allclose(mesh_matrix(phases, flaws), product, atol=1e-12)
+
+
+def test_m08_aliases_that_numpy_removed_are_found_by_warnings_and_by_the_linter():
+    settings_of = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["tool"]
+    assert settings_of["pytest"]["ini_options"]["filterwarnings"] == ["error"]
+    assert "NPY" in settings_of["ruff"]["lint"]["select"]
