@@ -4,6 +4,7 @@ Couplings, saved inputs and gradients are as in ``_kernels``. Fields lie in rows
 setting]``: the settings are innermost. Nothing here checks its arguments.
 """
 
+import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
@@ -11,8 +12,8 @@ from optinc_hw.photonics._kernels import OPTIONS
 
 
 def _at(value, j):
-    """Only compiled: a number for all settings, or a row with one for each setting."""
-    raise NotImplementedError
+    """Entry of setting j: of a row with one for each setting, or a number for all."""
+    return value[j] if np.ndim(value) else value
 
 
 @overload(_at)
@@ -88,25 +89,18 @@ def settings_vjp(
 
 
 def _row(values, k):
-    """Only compiled: row k, or None of None."""
-    raise NotImplementedError
+    """Row k, or None of None."""
+    return None if values is None else values[k]
 
 
 @overload(_row)
 def _row_compiled(values, k):
-    if isinstance(values, types.Array):
-        return lambda values, k: values[k]
-    return lambda values, k: None
+    return _row
 
 
 def _add(sums, j, s0, s1, s2, s3, s4, s5):
-    """Only compiled: add to six rows, or do nothing with None."""
-    raise NotImplementedError
-
-
-@overload(_add)
-def _add_compiled(sums, j, s0, s1, s2, s3, s4, s5):
-    def add(sums, j, s0, s1, s2, s3, s4, s5):
+    """Add to column j of six rows, or do nothing with None."""
+    if sums is not None:
         sums[0, j] += s0
         sums[1, j] += s1
         sums[2, j] += s2
@@ -114,9 +108,10 @@ def _add_compiled(sums, j, s0, s1, s2, s3, s4, s5):
         sums[4, j] += s4
         sums[5, j] += s5
 
-    if isinstance(sums, types.Array):
-        return add
-    return lambda sums, j, s0, s1, s2, s3, s4, s5: None
+
+@overload(_add)
+def _add_compiled(sums, j, s0, s1, s2, s3, s4, s5):
+    return _add
 
 
 @njit(**OPTIONS)
