@@ -60,7 +60,7 @@ def solve_heaters(
         Where they are wanted; None is the design's.
     effort
         Branches that each of at most two integer programmes may take, so that the answer does not depend on how busy
-        the computer is; with more than 200 undecided heaters none is tried.
+        the computer is; with more than 100 undecided heaters none is tried.
 
     Returns
     -------
