@@ -28,6 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "$(PYTHON) is older than Python 3.11; run: make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps LabExT_pkg==2.3.1 Instrumental-lib==0.8
 	touch $@
 
 demo: $(STAMP)

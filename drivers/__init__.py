@@ -5,7 +5,7 @@ an instrument into its safe state if the session changed its outputs.
 """
 
 from drivers.keysight import KeysightN7745A
-from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading
+from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, SimulatedAs, Switch
 from drivers.qontrol import QontrolQ8iv
 from drivers.santec import SantecTSL570
 
@@ -17,4 +17,6 @@ __all__ = [
     "PowerReading",
     "QontrolQ8iv",
     "SantecTSL570",
+    "SimulatedAs",
+    "Switch",
 ]

@@ -3,6 +3,7 @@
 import math
 import re
 import struct
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from typing_extensions import Unpack
 
 from drivers._parsing import OVER_RANGE, parse_flag, parse_number, parse_reading
 from drivers._scpi import ScpiInstrument
-from drivers.protocols import PowerReading
+from drivers.protocols import PowerReading, SimulatedAs
 from optinc_hw.errors import ConfigurationError, IdentityError, LimitError
 
 _MODEL = re.compile(r"N774[45][AC]")
@@ -94,6 +95,8 @@ class KeysightN7745A(ScpiInstrument):
     IdentityError
         If something else answers, or the number of ports is different.
     """
+
+    simulated_as: ClassVar = SimulatedAs(kind="keysight_n7745a", size_key="ports", default_size=8)
 
     def __init__(
         self,

@@ -11,6 +11,31 @@ from optinc_hw.clock import Clock
 
 
 @dataclass(frozen=True)
+class SimulatedAs:
+    """Which simulated instrument stands in for a driver's hardware; class attribute ``simulated_as`` of a driver.
+
+    Attributes
+    ----------
+    kind
+        Kind of the simulated instrument that speaks the driver's protocol.
+    size_key
+        Keyword argument of the driver that holds its number of modules or ports; None if it has no size.
+    default_size
+        Size when that argument is left out; None if it must be given.
+    channels_per_unit
+        Channels or ports per module or port.
+    option_keys
+        Other arguments of the driver (such as ``model``) that the simulated instrument must know.
+    """
+
+    kind: str
+    size_key: str | None = None
+    default_size: int | None = 1
+    channels_per_unit: int = 1
+    option_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class PowerReading:
     """One simultaneous reading of all ports of a power meter.
 
@@ -141,4 +166,36 @@ class PowerMeter(Protocol):
 
     def close(self) -> None:
         """Release the link; idempotent, never fails on a dead link."""
+        ...
+
+
+class Switch(Protocol):
+    """An optical switch: light from an input port leaves at the output port connected with it; 0-based ports."""
+
+    clock: Clock
+    """Time base of waiting."""
+
+    @property
+    def input_count(self) -> int:
+        """Number of input ports."""
+        ...
+
+    @property
+    def output_count(self) -> int:
+        """Number of output ports."""
+        ...
+
+    def connect(self, input_port: int, output_port: int) -> None:
+        """Connect two ports, dropping what either was connected with, and return when light passes.
+
+        Raises LimitError if a port does not exist (nothing was changed), DeviceError if the switch did not do it.
+        """
+        ...
+
+    def connections(self) -> dict[int, int]:
+        """Ask for the output port of each connected input port."""
+        ...
+
+    def close(self) -> None:
+        """Release the link and leave the connections as they are; idempotent, never fails on a dead link."""
         ...

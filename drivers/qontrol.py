@@ -1,6 +1,7 @@
 """Qontrol Q8iv heater drivers: a daisy chain of 8-channel modules on one serial line."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from drivers._qontrol_chain import Pace, Q8ivChain
 from drivers._qontrol_protocol import FIRMWARE, MODULE_ID, expect, explain_errors, parse_ok, q8iv_dialect
 from drivers._ramp import CHANNELS_PER_MODULE
 from drivers._serial_port import SerialPort
+from drivers.protocols import SimulatedAs
 from optinc_hw.errors import ConfigurationError, InstrumentError, LimitError, LinkError
 
 _BAUDRATE = 115200
@@ -106,6 +108,10 @@ class QontrolQ8iv(LinkedInstrument):
     IdentityError
         If the chain is not ``modules`` Q8iv modules.
     """
+
+    simulated_as: ClassVar = SimulatedAs(
+        kind="qontrol_q8iv", size_key="modules", default_size=None, channels_per_unit=CHANNELS_PER_MODULE
+    )
 
     _chain: Q8ivChain | None = None
 

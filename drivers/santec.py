@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import ClassVar
 
 from qcodes.instrument import InstrumentBaseKWArgs
 from qcodes.validators import Bool, Numbers
@@ -9,6 +10,7 @@ from typing_extensions import Unpack
 
 from drivers._parsing import HIGHEST_LEVEL_DBM, is_reading, parse_flag, parse_level, parse_number, parse_reading
 from drivers._scpi import ScpiInstrument
+from drivers.protocols import SimulatedAs
 from optinc_hw.errors import DeviceError, LimitError
 from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm, nm_to_m, watt_to_dbm
 
@@ -49,6 +51,8 @@ class SantecTSL570(ScpiInstrument):
     IdentityError
         If something else answers.
     """
+
+    simulated_as: ClassVar = SimulatedAs(kind="santec_tsl570")
 
     _error_query = ":SYST:ERR?"
 

@@ -1,8 +1,11 @@
 """Simulated instruments on one hidden chip, speaking their wire protocols over TCP and pseudo-terminals."""
 
 from simulated_instruments._effects import HiddenEffects
+from simulated_instruments._kind import InstrumentSpec
+from simulated_instruments._light_paths import SwitchPath
 from simulated_instruments._parameters import HiddenParameters
-from simulated_instruments.bench import BenchWiring, InstrumentSpec, SimulatedBench, default_bench
+from simulated_instruments._wiring import BenchWiring
+from simulated_instruments.bench import SimulatedBench, default_bench
 from simulated_instruments.hidden_chip import HiddenChip
 from simulated_instruments.keysight_n7745a import SimulatedKeysightN7745A
 from simulated_instruments.qontrol_q8iv import SimulatedQontrolQ8iv
@@ -18,5 +21,6 @@ __all__ = [
     "SimulatedKeysightN7745A",
     "SimulatedQontrolQ8iv",
     "SimulatedSantecTSL570",
+    "SwitchPath",
     "default_bench",
 ]

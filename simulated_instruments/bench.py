@@ -2,64 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
+from simulated_instruments._kind import InstrumentSpec, Surroundings
+from simulated_instruments._kinds import KINDS
+from simulated_instruments._light_paths import ConnectsPorts
 from simulated_instruments._pty import PtyServer
 from simulated_instruments._session import SimulatedInstrument
 from simulated_instruments._tcp import TcpServer
+from simulated_instruments._wiring import BenchWiring, by_name, check_laser, seen_detectors, wired_channels
 from simulated_instruments.hidden_chip import HiddenChip
-from simulated_instruments.keysight_n7745a import SimulatedKeysightN7745A
-from simulated_instruments.qontrol_q8iv import SimulatedQontrolQ8iv
-from simulated_instruments.santec_tsl570 import SimulatedSantecTSL570
 
 QONTROL, SANTEC, KEYSIGHT = "qontrol_q8iv", "santec_tsl570", "keysight_n7745a"
 
 _CHANNELS_PER_MODULE = 8
 _MODULES_PER_CHAIN = 8
 _PORTS_PER_METER = 8
-
-
-@dataclass(frozen=True)
-class InstrumentSpec:
-    """One instrument of a simulated bench.
-
-    Parameters
-    ----------
-    name
-        Its name, unique on the bench.
-    kind
-        ``qontrol_q8iv``, ``santec_tsl570`` or ``keysight_n7745a``.
-    size
-        Modules of a Qontrol chain, ports of a meter, 1 for a laser.
-    """
-
-    name: str
-    kind: str
-    size: int = 1
-
-
-@dataclass(frozen=True)
-class BenchWiring:
-    """What hangs on what; channels and ports are 0-based.
-
-    Parameters
-    ----------
-    heaters
-        (instrument, channel) of each heater name. A heater left out stays cold.
-    detectors
-        (instrument, port) of each detector name. A detector left out is not read.
-    laser
-        Name of the laser that lights the chip.
-    """
-
-    heaters: Mapping[str, tuple[str, int]]
-    detectors: Mapping[str, tuple[str, int]]
-    laser: str
 
 
 def default_bench(ports: int) -> tuple[tuple[InstrumentSpec, ...], BenchWiring]:
@@ -120,29 +82,23 @@ class SimulatedBench:
     def __init__(
         self, chip: HiddenChip, instruments: Sequence[InstrumentSpec], wiring: BenchWiring, clock: Clock
     ) -> None:
-        specs = {spec.name: spec for spec in instruments}
-        if len(specs) != len(instruments):
-            raise ConfigurationError("simulated bench: two instruments have the same name")
-        heaters = _channels("heater", wiring.heaters, chip.layout.heaters, specs, QONTROL)
-        detectors = _channels("detector", wiring.detectors, chip.layout.detectors, specs, KEYSIGHT)
-        if wiring.laser not in specs or specs[wiring.laser].kind != SANTEC:
-            raise ConfigurationError(f"simulated bench: laser {wiring.laser!r} is not an instrument of kind {SANTEC}")
+        specs = by_name(instruments)
+        heaters = wired_channels("heater", wiring.heaters, chip.layout.heaters, specs, "heaters", {})
+        detectors = wired_channels("detector", wiring.detectors, chip.layout.detectors, specs, "meter", wiring.switched)
+        check_laser(wiring.laser, specs)
         chip.clock = clock
         self._instruments: dict[str, SimulatedInstrument] = {}
-        for spec in instruments:
-            if spec.kind == QONTROL:
-                instrument: SimulatedInstrument = SimulatedQontrolQ8iv(
-                    spec.name, spec.size, chip, heaters.get(spec.name, {}), clock
-                )
-            elif spec.kind == KEYSIGHT:
-                instrument = SimulatedKeysightN7745A(spec.name, spec.size, chip, detectors.get(spec.name, {}), clock)
-            elif spec.kind == SANTEC and spec.name == wiring.laser and spec.size == 1:
-                instrument = SimulatedSantecTSL570(chip, clock)
-            else:
-                raise ConfigurationError(
-                    f"simulated bench: instrument {spec.name!r} of kind {spec.kind!r} and size {spec.size} is not "
-                    f"possible; kinds are {QONTROL}, {KEYSIGHT} and one {SANTEC} of size 1 that the wiring names"
-                )
+        switches: dict[str, ConnectsPorts] = {}
+        for spec in sorted(instruments, key=lambda spec: KINDS[spec.kind].role != "switch"):
+            kind = KINDS[spec.kind]
+            channels: Mapping[int, int] = {}
+            if kind.role == "heaters":
+                channels = {channel: heater for channel, [(heater, _)] in heaters.get(spec.name, {}).items()}
+            elif kind.role == "meter":
+                channels = seen_detectors(detectors.get(spec.name, {}), switches)
+            instrument = kind.build(spec, Surroundings(chip, clock, channels))
+            if kind.role == "switch":
+                switches[spec.name] = cast("ConnectsPorts", instrument)
             self._instruments[spec.name] = instrument
         self._specs = specs
         self._stack = ExitStack()
@@ -152,20 +108,20 @@ class SimulatedBench:
     def addresses(self) -> dict[str, str]:
         """Address of each instrument while the context is open.
 
-        ``socket://127.0.0.1:PORT`` for Qontrol, ``TCPIP0::127.0.0.1::PORT::SOCKET`` for the others.
+        ``socket://127.0.0.1:PORT`` for serial ports, ``TCPIP0::127.0.0.1::PORT::SOCKET`` for the others.
         """
         return dict(self._addresses)
 
     def open_pty(self, name: str) -> str:
-        """Open a pseudo-terminal to a Qontrol chain and return its path; it closes with the context.
+        """Open a pseudo-terminal to an instrument with a serial port and return its path; it closes with the context.
 
         Raises
         ------
         ConfigurationError
-            If the context is not open, the instrument is no Qontrol chain, or the platform has no pseudo-terminals.
+            If the context is not open, the instrument has no serial port, or the platform has no pseudo-terminals.
         """
-        if name not in self._addresses or self._specs[name].kind != QONTROL:
-            raise ConfigurationError(f"simulated bench: no {QONTROL} named {name!r} is being served")
+        if name not in self._addresses or KINDS[self._specs[name].kind].link != "serial":
+            raise ConfigurationError(f"simulated bench: no instrument with a serial port {name!r} is being served")
         server = PtyServer(self._instruments[name], name)
         self._stack.callback(server.close)
         return server.path
@@ -175,7 +131,7 @@ class SimulatedBench:
             for name, instrument in self._instruments.items():
                 server = TcpServer(instrument, name)
                 stack.callback(server.close)
-                serial = self._specs[name].kind == QONTROL
+                serial = KINDS[self._specs[name].kind].link == "serial"
                 self._addresses[name] = (
                     f"socket://127.0.0.1:{server.port}" if serial else f"TCPIP0::127.0.0.1::{server.port}::SOCKET"
                 )
@@ -190,27 +146,3 @@ class SimulatedBench:
     ) -> None:
         self._addresses.clear()
         self._stack.close()
-
-
-def _channels(
-    what: str,
-    wiring: Mapping[str, tuple[str, int]],
-    names: Sequence[str],
-    specs: Mapping[str, InstrumentSpec],
-    kind: str,
-) -> dict[str, dict[int, int]]:
-    """Turn wiring by name into, per instrument, the chip's index on each channel."""
-    index = {name: k for k, name in enumerate(names)}
-    result: dict[str, dict[int, int]] = {}
-    for name, (instrument, channel) in wiring.items():
-        if name not in index:
-            raise ConfigurationError(f"simulated bench: the chip has no {what} {name!r}")
-        if instrument not in specs or specs[instrument].kind != kind:
-            raise ConfigurationError(f"simulated bench: {what} {name} hangs on {instrument!r}, which is no {kind}")
-        used = result.setdefault(instrument, {})
-        if channel in used:
-            raise ConfigurationError(
-                f"simulated bench: {what}s {names[used[channel]]} and {name} share channel {channel} of {instrument}"
-            )
-        used[channel] = index[name]
-    return result

@@ -14,6 +14,7 @@ import numpy as np
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.units import dbm_to_watt, watt_to_dbm
+from simulated_instruments._kind import InstrumentKind, InstrumentSpec, Surroundings
 from simulated_instruments._scpi import (
     LENGTH_UNITS,
     SWITCH,
@@ -80,7 +81,7 @@ class SimulatedKeysightN7745A:
         self._chip = chip
         self._clock = clock
         self._rng = chip.generator(name)
-        self._detectors = dict(detectors)
+        self._detectors = detectors
         self._block = struct.Struct(f"<{ports}f")
         self._errors = ErrorQueue('%+d,"%s"')
         self._interpreter = ScpiInterpreter(self._commands(), self._errors, b"\n")
@@ -289,3 +290,10 @@ def _in_dbm(value_w: float) -> float:
     if value_w <= 0.0:
         return -_OVER_RANGE
     return value_w if value_w == _OVER_RANGE else watt_to_dbm(value_w)
+
+
+def _build(spec: InstrumentSpec, at: Surroundings) -> SimulatedKeysightN7745A:
+    return SimulatedKeysightN7745A(spec.name, spec.size, at.chip, at.channels, at.clock)
+
+
+KIND = InstrumentKind("keysight_n7745a", "meter", _build, "socket")

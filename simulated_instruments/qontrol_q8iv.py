@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.units import a_to_ma, ma_to_a
+from simulated_instruments._kind import InstrumentKind, InstrumentSpec, Surroundings
 from simulated_instruments._qontrol_binary import QontrolSession
 from simulated_instruments._qontrol_channels import (
     BAD_CHANNEL,
@@ -226,3 +227,10 @@ def _age(seconds: float) -> str:
     if seconds < 60.0:
         return f"{int(seconds)} s"
     return f"{int(seconds / 60.0)} m" if seconds < 3600.0 else f"{int(seconds / 3600.0)} h"
+
+
+def _build(spec: InstrumentSpec, at: Surroundings) -> SimulatedQontrolQ8iv:
+    return SimulatedQontrolQ8iv(spec.name, spec.size, at.chip, at.channels, at.clock)
+
+
+KIND = InstrumentKind("qontrol_q8iv", "heaters", _build, "serial")

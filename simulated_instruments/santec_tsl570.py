@@ -8,7 +8,9 @@ chip still sees the old light.
 from collections.abc import Mapping
 
 from optinc_hw.clock import Clock
+from optinc_hw.errors import ConfigurationError
 from optinc_hw.units import METRE_PER_NANOMETRE, WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm, watt_to_dbm
+from simulated_instruments._kind import InstrumentKind, InstrumentSpec, Surroundings
 from simulated_instruments._scpi import (
     FREQUENCY_UNITS,
     INVALID_SUFFIX,
@@ -247,3 +249,12 @@ class SimulatedSantecTSL570:
         self._set_defaults()
         self._apply(0.0)
         return None
+
+
+def _build(spec: InstrumentSpec, at: Surroundings) -> SimulatedSantecTSL570:
+    if spec.size != 1:
+        raise ConfigurationError(f"simulated {spec.name}: a laser has size 1, got {spec.size}")
+    return SimulatedSantecTSL570(at.chip, at.clock)
+
+
+KIND = InstrumentKind("santec_tsl570", "laser", _build, "socket")

@@ -1,17 +1,12 @@
-"""The drivers against the simulated instruments, over real sockets and a pseudo terminal; rules for all drivers."""
+"""The drivers of one bench together against the simulated instruments, over real sockets and a pseudo terminal."""
 
 import gc
-import json
-import re
 import threading
 
 import numpy as np
 import pytest
-from qcodes.instrument import Instrument
-from qcodes.station import Station
 
-import drivers
-from drivers import HeaterBank, KeysightN7745A, Laser, PowerMeter, QontrolQ8iv, SantecTSL570
+from drivers import KeysightN7745A, QontrolQ8iv, SantecTSL570
 from optinc_hw.clock import SimulatedClock
 from optinc_hw.errors import DeviceError, LimitError, LinkError
 from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
@@ -57,81 +52,6 @@ def instruments(bench, clock):
     yield opened
     for instrument in opened:
         instrument.close()
-
-
-# Rules for all drivers ------------------------------------------------------------------------------------------
-
-
-def all_parameters(instrument):
-    yield from instrument.parameters.values()
-    for module in instrument.submodules.values():
-        for channel in module:
-            yield from channel.parameters.values()
-
-
-def test_every_parameter_says_what_it_is(instruments):
-    units = {"V", "A", "W", "ohm", "m", "s", "dBm", ""}
-    seen = 0
-    for instrument in instruments:
-        for parameter in all_parameters(instrument):
-            if parameter.name == "IDN":  # QCoDeS' own
-                continue
-            seen += 1
-            documented = re.search(r"(Control|Measure|Set|Get) [a-z].*\.", parameter.__doc__ or "")
-            assert documented, parameter.full_name
-            assert parameter.label, parameter.full_name
-            assert parameter.label != parameter.name, parameter.full_name
-            assert parameter.unit in units, parameter.full_name
-            assert parameter.unit != "dBm" or parameter.name.endswith("_dbm"), parameter.full_name
-            assert parameter.vals is not None, parameter.full_name
-            verbs = ("Control", "Set") if parameter.settable else ("Measure", "Get")
-            assert documented.group(1) in verbs, parameter.full_name
-    assert seen > 80
-
-
-def test_settable_parameters_accept_their_own_output(instruments):
-    for instrument in instruments:
-        for parameter in all_parameters(instrument):
-            if parameter.settable and parameter.gettable:
-                parameter.set(parameter.get())
-
-
-def test_snapshots_are_plain_json_and_readable(instruments, capsys):
-    for instrument in instruments:
-        for update in (True, False, None):
-            snapshot = instrument.snapshot(update=update)
-            assert snapshot == json.loads(json.dumps(snapshot, allow_nan=False))
-        instrument.print_readable_snapshot()
-        assert instrument.name in capsys.readouterr().out
-
-
-def test_drivers_live_in_a_station(instruments):
-    station = Station(*instruments)
-    assert set(station.components) == {"heaters", "laser", "meter"}
-    station.close_all_registered_instruments()
-    assert not Instrument.exist("heaters")
-
-
-def test_drivers_fit_the_protocols_of_a_bench(instruments):
-    heaters: HeaterBank = instruments[0]
-    laser: Laser = instruments[1]
-    meter: PowerMeter = instruments[2]
-    for protocol, instrument in ((HeaterBank, heaters), (Laser, laser), (PowerMeter, meter)):
-        wanted = {name for name in vars(protocol) | protocol.__annotations__ if not name.startswith("_")}
-        assert wanted, protocol
-        assert not [name for name in wanted if not hasattr(instrument, name)]
-
-
-def test_public_names():
-    assert sorted(drivers.__all__) == [
-        "HeaterBank",
-        "KeysightN7745A",
-        "Laser",
-        "PowerMeter",
-        "PowerReading",
-        "QontrolQ8iv",
-        "SantecTSL570",
-    ]
 
 
 # The whole way through the simulators -----------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def changed(wiring, **changes):
         (lambda s, w: (s, changed(w, heaters={**w.heaters, "nope": ("heaters_0", 15)})), "no heater 'nope'"),
         (lambda s, w: (s, changed(w, heaters={**w.heaters, "lo": ("heaters_0", 0)})), "share channel 0"),
         (lambda s, w: (s, changed(w, heaters={**w.heaters, "lo": ("heaters_0", 16)})), "channel 16 is not in 0..15"),
-        (lambda s, w: (s, changed(w, heaters={**w.heaters, "lo": ("laser", 0)})), "is no qontrol_q8iv"),
+        (lambda s, w: (s, changed(w, heaters={**w.heaters, "lo": ("laser", 0)})), "is no instrument for heaters"),
         (lambda s, w: (s, changed(w, detectors={**w.detectors, "rx_0_plus": ("what", 0)})), "'what'"),
         (lambda s, w: (s, changed(w, detectors={**w.detectors, "rx_0_plus": ("meter_minus_0", 0)})), "share channel 0"),
         (lambda s, w: ((*s, InstrumentSpec("x", "toaster")), w), "'toaster'"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from optinc_hw.bench.description import BenchDescription
-from optinc_hw.bench.station_file import STATION_FILE, driver_size, known_driver, resolve_driver
+from optinc_hw.bench.station_file import STATION_FILE, driver_options, driver_size, resolve_driver, simulated_as
 from optinc_hw.clock import Clock, SimulatedClock
 from optinc_hw.errors import ConfigurationError
 
@@ -36,10 +36,10 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
     """
     if seed < 0:
         raise ConfigurationError(f"seed = {seed}: seeds of simulated chips are integers of at least 0")
-    sizes = _kinds_and_sizes(description)
+    counterparts = _counterparts(description)
     from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
 
-    specs = [InstrumentSpec(name=name, kind=kind, size=size) for name, (kind, size) in sizes.items()]
+    specs = [InstrumentSpec(name, kind, size, options) for name, (kind, size, options) in counterparts.items()]
     chip = description.chip
     wiring = BenchWiring(
         heaters={name: (entry.instrument, entry.channel) for name, entry in chip.heaters.entries.items()},
@@ -54,17 +54,17 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
     return dict(simulated.addresses), clock
 
 
-def _kinds_and_sizes(description: BenchDescription) -> dict[str, tuple[str, int]]:
-    """Return kind and size of the simulated counterpart of each instrument in use."""
+def _counterparts(description: BenchDescription) -> dict[str, tuple[str, int, dict[str, str]]]:
+    """Return kind, size and options of the simulated counterpart of each instrument in use."""
     found = {}
     for name in description.roles:
         entry = description.station.instruments[name]
-        known = known_driver(resolve_driver(entry.type))
+        known = simulated_as(resolve_driver(entry.type))
         size = driver_size(entry, known) if known is not None else None
         if known is None or size is None:
             raise ConfigurationError(
                 f"{description.folder / STATION_FILE}: instruments.{name}.type: there is no simulated instrument for "
                 f"driver {entry.type!r}; open the bench without simulate, or use one of the drivers of optinc-hw"
             )
-        found[name] = (known.kind, size)
+        found[name] = (known.kind, size, driver_options(entry, known))
     return found

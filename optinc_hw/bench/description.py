@@ -19,10 +19,10 @@ from optinc_hw.bench.station_file import (
     check_addresses,
     driver_size,
     is_qcodes_instrument,
-    known_driver,
     missing_methods,
     read_station_file,
     resolve_driver,
+    simulated_as,
 )
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
@@ -259,7 +259,7 @@ def _check_driver(name: str, entry: InstrumentEntry, role: Role, path: Path, pro
             "name a driver of that kind, or wire chip.yaml to another instrument",
         )
         return None
-    known = known_driver(driver)
+    known = simulated_as(driver)
     if known is None:
         return None
     size = driver_size(entry, known)

@@ -2,14 +2,16 @@
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from optinc_hw.bench._problems import Name, Problems, parse, read_yaml
 from optinc_hw.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from drivers.protocols import SimulatedAs
 
 STATION_FILE = "station.yaml"
 
@@ -27,27 +29,6 @@ _METHODS: Mapping[Role, tuple[str, ...]] = {
         "make_safe",
         "close",
     ),
-}
-
-
-@dataclass(frozen=True)
-class KnownDriver:
-    """What is known of one of our drivers without connecting to it."""
-
-    kind: str
-    """Kind of the simulated instrument that speaks its protocol."""
-    size_key: str | None
-    """Key of ``init`` that holds the number of modules or ports."""
-    default_size: int | None
-    """Size when ``init`` does not say; None if it must."""
-    channels_per_unit: int
-    """Channels or ports per module or port."""
-
-
-_KNOWN_DRIVERS: Mapping[str, KnownDriver] = {
-    "QontrolQ8iv": KnownDriver("qontrol_q8iv", "modules", None, 8),
-    "SantecTSL570": KnownDriver("santec_tsl570", None, 1, 1),
-    "KeysightN7745A": KnownDriver("keysight_n7745a", "ports", 8, 1),
 }
 
 
@@ -140,20 +121,26 @@ def resolve_driver(dotted: str) -> type:
     return found
 
 
-def known_driver(driver: type) -> KnownDriver | None:
-    """Return what is known of ``driver`` if it is one of ours (or derived from one), else None."""
-    for base in driver.__mro__:
-        if base.__module__.split(".")[0] == "drivers" and base.__name__ in _KNOWN_DRIVERS:
-            return _KNOWN_DRIVERS[base.__name__]
-    return None
+def simulated_as(driver: type) -> "SimulatedAs | None":
+    """Return which simulated instrument stands in for ``driver``, None if it names none."""
+    from drivers.protocols import SimulatedAs
+
+    found = getattr(driver, "simulated_as", None)
+    return found if isinstance(found, SimulatedAs) else None
 
 
-def driver_size(entry: InstrumentEntry, known: KnownDriver) -> int | None:
+def driver_size(entry: InstrumentEntry, known: "SimulatedAs") -> int | None:
     """Return the number of modules or ports that ``entry`` states, or the driver's default."""
     if known.size_key is None:
         return known.default_size
     size = (entry.init or {}).get(known.size_key, known.default_size)
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+
+
+def driver_options(entry: InstrumentEntry, known: "SimulatedAs") -> dict[str, str]:
+    """Return the arguments in ``entry`` that the simulated instrument must know, as text."""
+    init = entry.init or {}
+    return {key: str(init[key]) for key in known.option_keys if key in init}
 
 
 def is_qcodes_instrument(driver: type) -> bool:

@@ -1,0 +1,81 @@
+"""Every driver of the package with the simulated instrument of its hardware: the cases of rules for all drivers."""
+
+import re
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import drivers
+from optinc_hw.clock import SimulatedClock
+from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
+
+PORTS = 2
+
+
+@dataclass(frozen=True)
+class DriverCase:
+    """One driver in one configuration.
+
+    ``init`` are its arguments besides name and address, ``options`` what the simulated instrument must know of them,
+    ``query`` the form of commands that change nothing.
+    """
+
+    id: str
+    driver: type
+    role: str
+    size: int = 1
+    init: Mapping = field(default_factory=dict)
+    options: Mapping = field(default_factory=dict)
+    query: re.Pattern = re.compile(rb"[^;]*\?[^;]*(;[^;]*\?[^;]*)*")
+    terminator: bytes = b"\n"
+
+
+CASES = (
+    DriverCase("qontrol_q8iv", drivers.QontrolQ8iv, "heaters", 2, {"modules": 2}),
+    DriverCase("santec_tsl570", drivers.SantecTSL570, "laser", terminator=b"\r"),
+    DriverCase("keysight_n7745a", drivers.KeysightN7745A, "meter", 4, {"ports": 4}),
+)
+
+
+@contextmanager
+def simulated(case, clock=None, seed=3):
+    """Serve the instrument of a case, wired to a chip of 2 ports; yields the bench, the chip and the clock.
+
+    The instrument is called ``device``; a bench needs a laser, which is ``laser`` where the case is none.
+    """
+    clock = SimulatedClock() if clock is None else clock
+    chip = HiddenChip.from_seed(seed, PORTS, clock=clock)
+    kind = case.driver.simulated_as
+    device = InstrumentSpec("device", kind.kind, case.size, case.options)
+    specs = (device,) if case.role == "laser" else (device, InstrumentSpec("laser", "santec_tsl570"))
+    channels = case.size * kind.channels_per_unit
+    wiring = BenchWiring(
+        heaters=dict(_places(chip.layout.heaters, channels)) if case.role == "heaters" else {},
+        detectors=dict(_places(chip.layout.detectors, channels)) if case.role == "meter" else {},
+        laser=specs[-1].name,
+    )
+    with SimulatedBench(chip, specs, wiring, clock) as bench:
+        yield bench, chip, clock
+
+
+def _places(names, channels):
+    return [(name, ("device", k)) for k, name in enumerate(names[:channels])]
+
+
+@contextmanager
+def opened(case, address, clock, name="device"):
+    """Open the driver of a case on an address; closes it at the end."""
+    instrument = case.driver(name, address, **case.init)
+    instrument.clock = clock
+    try:
+        yield instrument
+    finally:
+        instrument.close()
+
+
+def all_parameters(instrument):
+    """Every parameter of an instrument and of its channels."""
+    yield from instrument.parameters.values()
+    for module in instrument.submodules.values():
+        for part in module if hasattr(module, "__iter__") else (module,):
+            yield from part.parameters.values()
