@@ -41,9 +41,12 @@ def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
             for value, scale in ((wire.max_voltage_v, 1.0), (wire.max_current_a, 1e3), (wire.max_power_w, 1e3))
         )
         heaters.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel), *shown)
-    detectors = _table("Photodiodes", "detector", "instrument", "port", numbers=("port",))
+    switched = any(wire.switch for wire in report.detectors)
+    more = ("through",) if switched else ()
+    detectors = _table("Photodiodes", "detector", "instrument", "port", *more, numbers=("port",))
     for wire in report.detectors:
-        detectors.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel))
+        way = (escape(wire.switch or ""),) if switched else ()
+        detectors.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel), *way)
     return mesh, instruments, heaters, detectors
 
 

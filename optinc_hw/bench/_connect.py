@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qcodes.instrument import Instrument
     from qcodes.station import Station
 
-    from drivers.protocols import HeaterBank, Laser, PowerMeter
+    from drivers.protocols import HeaterBank, Laser, PowerMeter, Switch
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,13 @@ class Connected:
     laser_name: str
     laser: "Laser"
     heaters: "Mapping[str, HeaterBank]"
+    switches: "Mapping[str, Switch]"
 
 
 def connect(
     description: BenchDescription, clock: Clock, addresses: Mapping[str, str] | None, stack: ExitStack
 ) -> Connected:
-    """Connect all instruments that chip.yaml uses: meters, then the laser, heater drivers last.
+    """Connect all instruments that chip.yaml uses: meters, switches, then the laser, heater drivers last.
 
     Parameters
     ----------
@@ -77,7 +78,13 @@ def connect(
     for name, meter in meters.items():
         _check_size(name, int(description.detector_attachments[name].channels.max()), meter.port_count, "port", path)
     laser_name = description.chip.laser.instrument
-    return Connected(station, meters, laser_name, opened[laser_name], heaters)
+    switches = {name: opened[name] for name, role in description.roles.items() if role == "switch"}
+    for entry in description.chip.detectors.values():
+        if (way := entry.switch) is not None:
+            switch = switches[way.instrument]
+            _check_size(way.instrument, way.input, switch.input_count, "input", path)
+            _check_size(way.instrument, way.output, switch.output_count, "output", path)
+    return Connected(station, meters, laser_name, opened[laser_name], heaters, switches)
 
 
 def _load(

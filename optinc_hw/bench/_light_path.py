@@ -1,18 +1,18 @@
-"""Laser and power meters of a bench, set up on first use."""
+"""Laser, switches and power meters of a bench, set up on first use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optinc_hw.bench._safe_state import Step
+from optinc_hw.bench._switching import ReadingPass, SwitchDrive
 from optinc_hw.bench.chip_file import ChipFile
-from optinc_hw.bench.description import Attachment
 from optinc_hw.bench.readings import DetectorReading
 from optinc_hw.units import dbm_to_watt, nm_to_m
 
 if TYPE_CHECKING:
-    from drivers.protocols import Laser, PowerMeter
+    from drivers.protocols import Laser, PowerMeter, Switch
 
 _LASER_DEADLINE_S = 30.0
 
@@ -28,8 +28,10 @@ class LightPath:
         The laser.
     meters
         Power meters by instrument name.
-    attachments
-        Ports and detectors of each of them.
+    switches
+        Optical switches by instrument name.
+    passes
+        Readings that see every detector once.
     """
 
     def __init__(
@@ -38,13 +40,15 @@ class LightPath:
         laser_name: str,
         laser: "Laser",
         meters: "Mapping[str, PowerMeter]",
-        attachments: Mapping[str, Attachment],
+        switches: "Mapping[str, Switch]",
+        passes: Sequence[ReadingPass],
     ) -> None:
         self._chip = chip
         self._laser_name = laser_name
         self._laser = laser
         self._meters = meters
-        self._attachments = attachments
+        self._switches = SwitchDrive(switches)
+        self._passes = passes
         self._laser_ready = False
         self._meters_ready = False
         self.driven = False
@@ -69,13 +73,14 @@ class LightPath:
             for meter in self._meters.values():
                 meter.initialise(nm_to_m(self._chip.laser.wavelength_nm), self._chip.averaging_time_s)
             self._meters_ready = True
-        count = sum(len(attachment.elements) for attachment in self._attachments.values())
+        count = sum(len(elements) for one in self._passes for elements in one.elements.values())
         power, valid = np.empty(count), np.empty(count, dtype=np.bool_)
-        for name, meter in self._meters.items():
-            attachment = self._attachments[name]
-            reading = meter.read_powers()
-            power[attachment.elements] = reading.power_w[attachment.channels]
-            valid[attachment.elements] = reading.valid[attachment.channels]
+        for one in self._passes:
+            self._switches.connect(one.routes)
+            for name, elements in one.elements.items():
+                reading = self._meters[name].read_powers()
+                power[elements] = reading.power_w[one.ports[name]]
+                valid[elements] = reading.valid[one.ports[name]]
         self.readings += 1
         return DetectorReading(power, valid)
 

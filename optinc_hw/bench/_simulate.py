@@ -37,7 +37,7 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
     if seed < 0:
         raise ConfigurationError(f"seed = {seed}: seeds of simulated chips are integers of at least 0")
     counterparts = _counterparts(description)
-    from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
+    from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench, SwitchPath
 
     specs = [InstrumentSpec(name, kind, size, options) for name, (kind, size, options) in counterparts.items()]
     chip = description.chip
@@ -45,6 +45,11 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
         heaters={name: (entry.instrument, entry.channel) for name, entry in chip.heaters.entries.items()},
         detectors={name: (entry.instrument, entry.port) for name, entry in chip.detectors.items()},
         laser=chip.laser.instrument,
+        switched={
+            name: SwitchPath(way.instrument, way.input, way.output)
+            for name, entry in chip.detectors.items()
+            if (way := entry.switch) is not None
+        },
     )
     clock = SimulatedClock()
     hidden = HiddenChip.from_seed(

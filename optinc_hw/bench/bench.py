@@ -69,7 +69,8 @@ class Bench:
             instruments.laser_name,
             instruments.laser,
             instruments.meters,
-            description.detector_attachments,
+            instruments.switches,
+            description.reading_passes,
         )
         self._termination = TerminationHandler()
         self._termination.install()

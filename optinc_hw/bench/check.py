@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from optinc_hw.bench.chip_file import DetectorEntry
 from optinc_hw.bench.description import BenchDescription, read_description
 from optinc_hw.bench.station_file import Role
 
@@ -32,6 +33,8 @@ class WiringRow:
     max_voltage_v: float | None = None
     max_current_a: float | None = None
     max_power_w: float | None = None
+    switch: str | None = None
+    """Way of a detector through a switch, such as ``switch[3 -> 0]``."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,15 @@ def check_bench(folder: str | Path) -> BenchReport:
             if name in heaters.entries
         ),
         detectors=tuple(
-            WiringRow(name, detectors[name].instrument, detectors[name].port) for name in description.layout.detectors
+            WiringRow(name, detectors[name].instrument, detectors[name].port, switch=_way(detectors[name]))
+            for name in description.layout.detectors
         ),
     )
+
+
+def _way(entry: DetectorEntry) -> str | None:
+    way = entry.switch
+    return None if way is None else f"{way.instrument}[{way.input} -> {way.output}]"
 
 
 def _mesh_row(description: BenchDescription) -> MeshRow:
@@ -113,5 +122,7 @@ def _instrument_row(description: BenchDescription, name: str) -> InstrumentRow:
     entry = description.station.instruments[name]
     role = description.roles.get(name)
     attachment = description.heater_attachments.get(name) or description.detector_attachments.get(name)
-    used = len(attachment.elements) if attachment is not None else int(role == "laser")
+    ways = {entry.switch for entry in description.chip.detectors.values() if entry.switch is not None}
+    switched = len({way.input for way in ways if way.instrument == name})
+    used = len(set(attachment.channels.tolist())) if attachment is not None else switched or int(role == "laser")
     return InstrumentRow(name, role, entry.type, entry.where, description.sizes.get(name), used)

@@ -65,11 +65,26 @@ class Heaters(BaseModel):
         return default if own is None else own
 
 
+class SwitchEntry(_Strict):
+    """A way through an optical switch."""
+
+    instrument: Name = Field(description="the name of a switch in station.yaml")
+    input: Annotated[int, Field(ge=0)] = Field(description="the input port of that switch, counted from 0")
+    output: Annotated[int, Field(ge=0)] = Field(default=0, description="its output port, counted from 0")
+
+    def collides(self, other: "SwitchEntry") -> bool:
+        """Tell whether the two ways need the same port of one switch."""
+        return self.instrument == other.instrument and (self.input == other.input or self.output == other.output)
+
+
 class DetectorEntry(_Strict):
-    """Where one photodiode is read."""
+    """Where one photodiode, or the fibre of one output, is read."""
 
     instrument: Name = Field(description="the name of a power meter in station.yaml")
     port: Annotated[int, Field(ge=0)] = Field(description="the port of that meter, counted from 0")
+    switch: SwitchEntry | None = Field(
+        default=None, description="a mapping with instrument, input, output: the way through a switch before that port"
+    )
 
 
 class ChipLimits(_Strict):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.bench._problems import Problems, suggest
+from optinc_hw.bench._switching import ReadingPass, plan_passes
 from optinc_hw.bench.chip_file import CHIP_FILE, ChipFile, DetectorEntry, HeaterEntry, read_chip_file
 from optinc_hw.bench.interlock import Interlock
 from optinc_hw.bench.station_file import (
@@ -72,7 +73,7 @@ class BenchDescription:
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """Role of each instrument in use, in the order of connecting: meters, laser, heater drivers."""
+        """Role of each instrument in use, in the order of connecting: meters, switches, laser, heater drivers."""
         return roles(self.chip)
 
     @cached_property
@@ -87,6 +88,11 @@ class BenchDescription:
         """Detectors of each power meter."""
         entries = [self.chip.detectors[name] for name in self.layout.detectors]
         return _attachments({k: (entry.instrument, entry.port) for k, entry in enumerate(entries)})
+
+    @cached_property
+    def reading_passes(self) -> tuple[ReadingPass, ...]:
+        """Readings that see every detector once; one unless there are optical switches."""
+        return plan_passes([self.chip.detectors[name] for name in self.layout.detectors])
 
     @cached_property
     def interlock(self) -> Interlock:
@@ -108,8 +114,9 @@ class BenchDescription:
 
 
 def roles(chip: ChipFile) -> dict[str, Role]:
-    """Return the role of each instrument that ``chip`` names, in the order of connecting: meters, laser, heaters."""
+    """Return the role of each instrument that ``chip`` names, in the order of connecting: as `Role` lists them."""
     found: dict[str, Role] = {entry.instrument: "meter" for entry in chip.detectors.values()}
+    found.update({e.switch.instrument: "switch" for e in chip.detectors.values() if e.switch is not None})
     found[chip.laser.instrument] = "laser"
     found.update({entry.instrument: "heaters" for entry in chip.heaters.entries.values()})
     return found
@@ -206,6 +213,8 @@ def _check_instruments(chip: ChipFile, station: StationFile, folder: Path, probl
         users.setdefault((heater.instrument, "heaters"), f"heaters.{name}.instrument")
     for name, detector in chip.detectors.items():
         users.setdefault((detector.instrument, "meter"), f"detectors.{name}.instrument")
+        if detector.switch is not None:
+            users.setdefault((detector.switch.instrument, "switch"), f"detectors.{name}.switch.instrument")
     sizes: dict[str, int] = {}
     for (instrument, role), key in users.items():
         entry = station.instruments.get(instrument)
@@ -275,7 +284,7 @@ def _check_driver(name: str, entry: InstrumentEntry, role: Role, path: Path, pro
 
 
 def _check_channels(chip: ChipFile, sizes: Mapping[str, int], path: Path, problems: Problems) -> None:
-    taken: dict[tuple[str, int], str] = {}
+    taken: dict[tuple[str, int], list[tuple[str, HeaterEntry | DetectorEntry]]] = {}
     entries: list[tuple[str, HeaterEntry | DetectorEntry]] = [
         *((f"heaters.{name}", heater) for name, heater in chip.heaters.entries.items()),
         *((f"detectors.{name}", detector) for name, detector in chip.detectors.items()),
@@ -290,11 +299,21 @@ def _check_channels(chip: ChipFile, sizes: Mapping[str, int], path: Path, proble
                 f"{entry.instrument!r} has no {label} {channel}; it has {size}, counted from 0",
                 f"give a {label} from 0 to {size - 1}",
             )
-        other = taken.setdefault((entry.instrument, channel), key)
-        if other != key:
-            problems.add(
-                path,
-                f"{key}.{label}",
-                f"{label} {channel} of {entry.instrument!r} is already used by {other}",
-                f"give each its own {label}",
-            )
+        sharing = taken.setdefault((entry.instrument, channel), [])
+        for other_key, other in sharing:
+            if not _take_turns(entry, other):
+                problems.add(
+                    path,
+                    f"{key}.{label}",
+                    f"{label} {channel} of {entry.instrument!r} is already used by {other_key}",
+                    f"give each its own {label}",
+                )
+                break
+        sharing.append((key, entry))
+
+
+def _take_turns(one: HeaterEntry | DetectorEntry, other: HeaterEntry | DetectorEntry) -> bool:
+    """Tell whether two detectors reach one port by different ways through one switch."""
+    if isinstance(one, HeaterEntry) or isinstance(other, HeaterEntry) or one.switch is None or other.switch is None:
+        return False
+    return one.switch.output == other.switch.output and one.switch.collides(other.switch) and one.switch != other.switch

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 STATION_FILE = "station.yaml"
 
-Role = Literal["laser", "meter", "heaters"]
+Role = Literal["meter", "switch", "laser", "heaters"]
 
 _METHODS: Mapping[Role, tuple[str, ...]] = {
     "laser": ("set_wavelength", "set_power", "set_light", "wait_settled", "make_safe", "close"),
     "meter": ("initialise", "read_powers", "close"),
+    "switch": ("connect", "connections", "close"),
     "heaters": (
         "set_voltages",
         "read_voltages",
