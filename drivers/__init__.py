@@ -5,7 +5,7 @@ an instrument into its safe state if the session changed its outputs.
 """
 
 from drivers.keysight import KeysightN7745A
-from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, SimulatedAs, Switch
+from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, PowerTrace, SimulatedAs, Switch
 from drivers.qontrol import QontrolQ8iv
 from drivers.santec import SantecTSL570
 
@@ -15,6 +15,7 @@ __all__ = [
     "Laser",
     "PowerMeter",
     "PowerReading",
+    "PowerTrace",
     "QontrolQ8iv",
     "SantecTSL570",
     "SimulatedAs",

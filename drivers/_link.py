@@ -7,14 +7,13 @@ everything that comes before this answer. A late reply is therefore never taken 
 """
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
+from drivers._dialect import Dialect as Dialect
 from drivers._ports import Port
 from drivers._transcript import Transcript, shorten
 from optinc_hw.errors import DeviceError, InstrumentError, LinkError, LinkTimeoutError, ReplyError
@@ -29,30 +28,6 @@ _MAX_STALE_BYTES = 1 << 20
 _RECOVERY_S = 2.0
 _QUIET_S = 0.02
 _EVENT_GRACE_S = 0.25
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How an instrument frames its lines, and how to find one's place in its stream.
-
-    Attributes
-    ----------
-    terminator
-        Ends every line in both directions.
-    resync_command, resync_reply
-        A question, and the form of its answer, which no other reply of the instrument has.
-    event, event_start
-        Form of lines that the instrument sends unasked, and of every beginning of such a line; None if it sends none.
-    explain_events
-        Puts such lines into words.
-    """
-
-    terminator: bytes
-    resync_command: str
-    resync_reply: re.Pattern[bytes]
-    event: re.Pattern[bytes] | None = None
-    event_start: re.Pattern[bytes] | None = None
-    explain_events: Callable[[list[str]], str] = ", ".join
 
 
 class Link:
@@ -156,6 +131,31 @@ class Link:
             except ValueError as error:
                 raise self._bad_reply(error) from error
 
+    def query_sized(
+        self,
+        command: str,
+        size: Callable[[bytes], int | None],
+        parse: Callable[[bytes], T],
+        *,
+        extra_time: float = 0.0,
+    ) -> T:
+        """Send ``command`` and parse its reply of a known number of bytes, which may be any; raises like :meth:`query`.
+
+        ``size`` gets what has come so far and returns the number of bytes of the whole reply, None if it cannot tell
+        yet, or raises ValueError. A terminator may follow these bytes.
+        """
+        with self._exchange(command, extra_time, tolerate_events=False):
+            try:
+                while (count := size(bytes(self._buffer))) is None:
+                    if len(self._buffer) > _MAX_LINE_BYTES:
+                        raise self._bad_reply(f"its size is not clear after {_MAX_LINE_BYTES} bytes")
+                    self._more()
+                if not 0 < count <= _MAX_BLOCK_BYTES:
+                    raise self._bad_reply(f"its size of {count} bytes is not in 1..{_MAX_BLOCK_BYTES}")
+                return parse(self._take(count))
+            except ValueError as error:
+                raise self._bad_reply(error) from error
+
     def write(self, command: str) -> None:
         """Send a ``command`` that has no reply; raises LinkError, or ReplyError if stray bytes were waiting."""
         with self._exchange(command, 0.0, tolerate_events=False):
@@ -246,7 +246,9 @@ class Link:
     def _encode(self, command: str) -> bytes:
         if not command.isascii() or not command.isprintable() or not command:
             raise InstrumentError(f"{self._owner}: did not send {command!r}; a command is one line of printable ASCII")
-        return command.encode("ascii") + self._dialect.terminator
+        dialect = self._dialect
+        end = dialect.terminator if dialect.command_terminator is None else dialect.command_terminator
+        return command.encode("ascii") + end
 
     def _require_usable(self) -> None:
         if self._closed:

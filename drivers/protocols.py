@@ -51,6 +51,22 @@ class PowerReading:
     valid: NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class PowerTrace:
+    """Readings that a power meter logged one after the other.
+
+    Attributes
+    ----------
+    power_w
+        (ports, points) float64, optical power in W; NaN where a reading is not valid.
+    valid
+        (ports, points) bool, False for over-range, under-range and other codes that are no measurement.
+    """
+
+    power_w: NDArray[np.float64]
+    valid: NDArray[np.bool_]
+
+
 class HeaterBank(Protocol):
     """A multichannel voltage source that drives heaters; SI units, 0-based channels."""
 

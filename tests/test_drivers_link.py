@@ -322,6 +322,41 @@ def test_short_blocks_raise_with_what_came(reply):
     assert link.dirty
 
 
+def counted(head):
+    """Size of a reply of a count, a comma and so many bytes."""
+    count, comma, _ = head.partition(b",")
+    return len(count) + 1 + int(count) if comma else None
+
+
+@given(st.binary(min_size=1, max_size=60), st.lists(st.integers(min_value=0), max_size=4), st.booleans())
+def test_sized_replies_hold_any_bytes_however_they_are_split(payload, cuts, terminated):
+    stream = f"{len(payload)},".encode() + payload + b"\n" * terminated
+    edges = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
+    link, port = make((b"ARR?\n", [stream[a:b] for a, b in itertools.pairwise(edges)]), (b"B?\n", b"7\n"))
+    assert link.query_sized("ARR?", counted, bytes) == stream[: len(stream) - terminated]
+    assert link.query("B?", parse_number) == 7.0
+    port.check_finished()
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (b"40,abc", LinkTimeoutError),
+        (b"3", LinkTimeoutError),
+        (b"x,abc\n", ReplyError),
+        (b"3,abcd\n", ReplyError),
+        (b"-2,\n", ReplyError),
+        (b"99999999,\n", ReplyError),
+        (b"1" * 70000, ReplyError),
+    ],
+)
+def test_sized_replies_that_are_short_long_or_malformed_raise(reply, error):
+    link, _ = make((b"ARR?\n", reply), RESYNC, (b"B?\n", b"7\n"))
+    with pytest.raises(error):
+        link.query_sized("ARR?", counted, bytes)
+    assert link.query("B?", parse_number) == 7.0
+
+
 def test_transcript_of_a_long_reply_is_shortened():
     link, _ = make((b"D?\n", [b"x" * 3000 + b"\n"]))
     with pytest.raises(ReplyError, match="bytes left out") as caught:

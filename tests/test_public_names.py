@@ -35,7 +35,7 @@ NAMES = {
         fit_phase_curve fit_resistance fit_twin residual_over_noise verify
     """,
     "drivers": """
-        HeaterBank KeysightN7745A Laser PowerMeter PowerReading QontrolQ8iv SantecTSL570 SimulatedAs Switch
+        HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace QontrolQ8iv SantecTSL570 SimulatedAs Switch
     """,
     "simulated_instruments": """
         BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedKeysightN7745A

@@ -1,0 +1,32 @@
+"""How an instrument frames its lines."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How an instrument frames its lines, and how to find one's place in its stream.
+
+    Attributes
+    ----------
+    terminator
+        Ends every reply, and every command unless ``command_terminator`` is given.
+    resync_command, resync_reply
+        A question, and the form of its answer, which no other reply of the instrument has.
+    event, event_start
+        Form of lines that the instrument sends unasked, and of every beginning of such a line; None if it sends none.
+    explain_events
+        Puts such lines into words.
+    command_terminator
+        Ends every command.
+    """
+
+    terminator: bytes
+    resync_command: str
+    resync_reply: re.Pattern[bytes]
+    event: re.Pattern[bytes] | None = None
+    event_start: re.Pattern[bytes] | None = None
+    explain_events: Callable[[list[str]], str] = ", ".join
+    command_terminator: bytes | None = None
