@@ -13,6 +13,7 @@ Handler = Callable[[tuple[int, ...], list[str]], Reply]
 
 _CACHED_HEADERS = 4096
 _FIRST_EXECUTION_ERROR = -200
+_ERRORS_WAITING = 4
 
 LENGTH_UNITS = {"": 1.0, "M": 1.0, "UM": 1e-6, "NM": 1e-9, "PM": 1e-12}
 TIME_UNITS = {"": 1.0, "S": 1.0, "MS": 1e-3, "US": 1e-6, "NS": 1e-9}
@@ -30,6 +31,7 @@ class ScpiError(Exception):
         self.text = text
 
 
+QUERY_INTERRUPTED = (-410, "Query INTERRUPTED")
 UNDEFINED_HEADER = (-113, "Undefined header")
 PARAMETER_NOT_ALLOWED = (-108, "Parameter not allowed")
 MISSING_PARAMETER = (-109, "Missing parameter")
@@ -54,6 +56,9 @@ class ErrorQueue:
         self._form = form
         self._depth = depth
         self._entries: deque[tuple[int, str]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def push(self, error: ScpiError) -> None:
         """Add an error."""
@@ -128,9 +133,9 @@ class ScpiInterpreter:
         self._terminator = reply_terminator
         self._lock = threading.RLock()
 
-    def open_session(self) -> LineSession:
+    def open_session(self) -> "ScpiSession":
         """Return a session that takes CR, LF or CRLF as the end of a message."""
-        return LineSession(self.execute)
+        return ScpiSession(self.execute, self._errors)
 
     def execute(self, message: str) -> bytes:
         """Run one message and return the reply with its terminator, or nothing."""
@@ -162,6 +167,30 @@ class ScpiInterpreter:
         handler, suffixes = self._tree.find(full)
         arguments = [argument.strip() for argument in _split(text, ",")] if text else []
         return path_after, handler(suffixes, arguments)
+
+
+class ScpiSession(LineSession):
+    """One client of an interpreter, on a line or on a bus with message ends.
+
+    Parameters
+    ----------
+    answer
+        Runs a message.
+    errors
+        The instrument's error queue.
+    """
+
+    def __init__(self, answer: Callable[[str], bytes], errors: ErrorQueue) -> None:
+        super().__init__(answer)
+        self._errors = errors
+
+    def status_byte(self) -> int:
+        """Return 4 while errors are waiting."""
+        return _ERRORS_WAITING if len(self._errors) else 0
+
+    def interrupted(self) -> None:
+        """Queue -410."""
+        self._errors.push(ScpiError(*QUERY_INTERRUPTED))
 
 
 def _split(text: str, separator: str) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 _LONGEST_MESSAGE = 65536
 
@@ -12,6 +12,19 @@ class Session(Protocol):
 
     def receive(self, data: bytes) -> bytes:
         """Take bytes as they arrive and return the bytes to send back, which may be none."""
+        ...
+
+
+@runtime_checkable
+class BusSession(Session, Protocol):
+    """A session on a bus with message ends and a status byte (HiSLIP), which both tell the instrument more."""
+
+    def status_byte(self) -> int:
+        """Return the instrument's bits of the status byte; the transport adds message available (16)."""
+        ...
+
+    def interrupted(self) -> None:
+        """Take note that the client sent a message before it had read the reply to the last one."""
         ...
 
 

@@ -65,16 +65,20 @@ class TcpServer:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        session = self._instrument.open_session()
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while data := client.recv(_CHUNK):
-                reply = session.receive(data)
-                if reply:
-                    client.sendall(reply)
+            self._converse(client)
         except OSError:
             pass  # the client broke the connection; the instrument does not care
         finally:
             client.close()
             with self._lock:
                 del self._clients[threading.current_thread()]
+
+    def _converse(self, client: socket.socket) -> None:
+        """Answer a client until it hangs up; OSError ends the connection."""
+        session = self._instrument.open_session()
+        while data := client.recv(_CHUNK):
+            reply = session.receive(data)
+            if reply:
+                client.sendall(reply)

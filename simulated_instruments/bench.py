@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self, cast
+from typing import Literal, Self, cast
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
+from simulated_instruments._hislip import HislipServer
 from simulated_instruments._kind import InstrumentSpec, Surroundings
 from simulated_instruments._kinds import KINDS
 from simulated_instruments._light_paths import ConnectsPorts
@@ -108,7 +109,8 @@ class SimulatedBench:
     def addresses(self) -> dict[str, str]:
         """Address of each instrument while the context is open.
 
-        ``socket://127.0.0.1:PORT`` for serial ports, ``TCPIP0::127.0.0.1::PORT::SOCKET`` for the others.
+        ``socket://127.0.0.1:PORT`` for serial ports, ``TCPIP0::127.0.0.1::PORT::SOCKET`` or
+        ``TCPIP0::127.0.0.1::hislip0,PORT::INSTR`` for the others.
         """
         return dict(self._addresses)
 
@@ -126,15 +128,29 @@ class SimulatedBench:
         self._stack.callback(server.close)
         return server.path
 
+    def open_hislip(self, name: str) -> str:
+        """Serve an instrument over HiSLIP too and return its VISA address; the server closes with the context.
+
+        Raises
+        ------
+        ConfigurationError
+            If the context is not open, or the instrument is not known or has a serial port.
+        """
+        if name not in self._addresses or KINDS[self._specs[name].kind].link == "serial":
+            raise ConfigurationError(f"simulated bench: no instrument with a network port {name!r} is being served")
+        return self._serve(name, "hislip", self._stack)
+
+    def _serve(self, name: str, link: Literal["serial", "socket", "hislip"], stack: ExitStack) -> str:
+        server = (HislipServer if link == "hislip" else TcpServer)(self._instruments[name], name)
+        stack.callback(server.close)
+        if link == "hislip":
+            return f"TCPIP0::127.0.0.1::hislip0,{server.port}::INSTR"
+        return f"socket://127.0.0.1:{server.port}" if link == "serial" else f"TCPIP0::127.0.0.1::{server.port}::SOCKET"
+
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            for name, instrument in self._instruments.items():
-                server = TcpServer(instrument, name)
-                stack.callback(server.close)
-                serial = KINDS[self._specs[name].kind].link == "serial"
-                self._addresses[name] = (
-                    f"socket://127.0.0.1:{server.port}" if serial else f"TCPIP0::127.0.0.1::{server.port}::SOCKET"
-                )
+            for name in self._instruments:
+                self._addresses[name] = self._serve(name, KINDS[self._specs[name].kind].link, stack)
             self._stack = stack.pop_all()
         return self
 
