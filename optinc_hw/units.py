@@ -5,6 +5,7 @@ import math
 WATT_PER_MILLIWATT = 1e-3
 METRE_PER_NANOMETRE = 1e-9
 AMPERE_PER_MILLIAMPERE = 1e-3
+LIGHT_SPEED_M_S = 299_792_458.0
 
 
 def dbm_to_watt(power_dbm: float) -> float:
@@ -29,6 +30,16 @@ def m_to_nm(wavelength_m: float) -> float:
     return wavelength_m / METRE_PER_NANOMETRE
 
 
+def m_to_hz(wavelength_m: float) -> float:
+    """Convert a wavelength in vacuum in m to an optical frequency in Hz."""
+    return LIGHT_SPEED_M_S / wavelength_m
+
+
+def hz_to_m(frequency_hz: float) -> float:
+    """Convert an optical frequency in Hz to a wavelength in vacuum in m."""
+    return LIGHT_SPEED_M_S / frequency_hz
+
+
 def ma_to_a(current_ma: float) -> float:
     """Convert a current in mA to A."""
     return current_ma * AMPERE_PER_MILLIAMPERE
@@ -37,6 +48,11 @@ def ma_to_a(current_ma: float) -> float:
 def a_to_ma(current_a: float) -> float:
     """Convert a current in A to mA."""
     return current_a / AMPERE_PER_MILLIAMPERE
+
+
+def db_to_ratio(gain_db: float) -> float:
+    """Ratio of two powers that are ``gain_db`` dB apart."""
+    return float(10.0 ** (gain_db / 10.0))
 
 
 def db_to_amplitude(loss_db: float) -> float:
