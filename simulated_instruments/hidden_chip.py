@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
@@ -70,6 +70,7 @@ class HiddenChip:
         self._laser_power_w = 0.0
         self._wavelength_m = effects.design_wavelength_m
         self._coming_light: tuple[float, float, float] | None = None
+        self._light_at: Callable[[float], tuple[float, float]] | None = None
         self._unit_powers: FloatArray | None = None
         self._unit_powers_for = (-1, 0.0)
         self._readouts: dict[tuple[int, ...], _Readout] = {}
@@ -250,8 +251,23 @@ class HiddenChip:
         with self._lock:
             now = self._clock.now()
             self._apply_coming_light(now)
+            self._light_at = None
             self._coming_light = (now if at_s is None else at_s, power_w, wavelength_m)
             self._apply_coming_light(now)
+
+    def follow_laser(self, light_at: Callable[[float], tuple[float, float]]) -> None:
+        """Let light in that changes by itself (a laser that sweeps), until the next call of ``set_laser``.
+
+        Parameters
+        ----------
+        light_at
+            Power in W and wavelength in m at a time on the clock in s. It is called at every reading and must depend
+            on the time alone: asking an instrument there could wait for ever.
+        """
+        with self._lock:
+            self._apply_coming_light(self._clock.now())
+            self._coming_light = None
+            self._light_at = light_at
 
     def detector_powers(self) -> FloatArray:
         """Return the (2n,) optical powers in W on the photodiodes at the clock's present time."""
@@ -291,7 +307,7 @@ class HiddenChip:
 
     def _powers(self) -> FloatArray:
         now = self._clock.now()
-        if self._coming_light is not None:
+        if self._coming_light is not None or self._light_at is not None:
             self._apply_coming_light(now)
         self._heaters.advance(now)
         wanted = (self._heaters.revision, self.effects.design_wavelength_m / self._wavelength_m)
@@ -302,6 +318,8 @@ class HiddenChip:
         return powers
 
     def _apply_coming_light(self, now: float) -> None:
+        if self._light_at is not None:
+            self._laser_power_w, self._wavelength_m = self._light_at(now)
         if self._coming_light is not None and self._coming_light[0] <= now:
             _, self._laser_power_w, self._wavelength_m = self._coming_light
             self._coming_light = None
