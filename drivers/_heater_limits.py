@@ -1,6 +1,7 @@
 """Limits of heater channels: voltage for sure, current and power by the measured resistance."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,24 @@ _MARGIN = 1.1
 """Resistance grows with power, so a prediction from a cooler heater may read up to this factor too high."""
 _LEARN_V = 0.5
 _OPEN_A = 50e-6
+_IMPLAUSIBLE = 2.0
 
 
 def resistance_of(voltage: float, current: float) -> float:
     """Resistance in ohm from V and A; infinite when no more current than the read-back's offset flows."""
     return voltage / current if current > _OPEN_A else math.inf
+
+
+def plausible(parse: Callable[[str], float], full: float, unit: str) -> Callable[[str], float]:
+    """Make a parser out of ``parse`` that refuses values beyond twice full scale: no hardware measures them."""
+
+    def parse_plausible(text: str) -> float:
+        value = parse(text)
+        if abs(value) > _IMPLAUSIBLE * full:
+            raise ValueError(f"{text!r} is more than {_IMPLAUSIBLE:g} times full scale ({full:g} {unit})")
+        return value
+
+    return parse_plausible
 
 
 class HeaterLimits:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from drivers._link import Dialect
-from drivers._ramp import CHANNELS_PER_MODULE
 from optinc_hw.units import AMPERE_PER_MILLIAMPERE
+
+CHANNELS_PER_MODULE = 8
 
 MODULE_ID = re.compile(r"(\w+)-([0-9A-Fa-f]+|\*+)", re.ASCII)
 CHAIN_LINE = re.compile(r"(\w+-(?:[0-9A-Fa-f]+|\*+)): (\d+)", re.ASCII)

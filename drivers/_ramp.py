@@ -1,16 +1,10 @@
-"""Plans of ramps and VVEC lines, as pure functions."""
+"""Plans of ramps, as pure functions."""
 
 import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-
-CHANNELS_PER_MODULE = 8
-
-_VOLT_DECIMALS = 5
-"""10 uV: an eighteenth of the converter's step, and short enough for the module's instruction buffer."""
-
 
 _ROUNDING = 1e-9
 """Relative slack that keeps 0.3 V in steps of 0.1 V at three steps."""
@@ -37,27 +31,26 @@ def ramp_steps(start: Mapping[int, float], target: Mapping[int, float], step: fl
         moving = {channel: end for channel, end in moving.items() if moves[channel] != end}
 
 
-def vector_lines(moves: Mapping[int, float], known: NDArray[np.float64]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield one VVEC command for each module that ``moves`` touches, with the channels that it moves.
+def neighbours(
+    moves: Mapping[int, float], known: NDArray[np.float64], channels_per_unit: int
+) -> Iterator[dict[int, float]]:
+    """Cut ``moves`` into runs of neighbouring channels of one unit, for commands that set such runs.
 
-    A VVEC sets a run of neighbouring channels. Channels inside the run that do not move keep their ``known``
-    voltage; at one whose voltage is not known (NaN) the run is split, because nothing may be sent for it.
+    Channels inside a run that do not move keep their ``known`` voltage; at one whose voltage is not known (NaN) the
+    run is split, because nothing may be sent for it.
     """
-    run: list[int] = []
+    run: dict[int, float] = {}
+    last = -1
     for channel in sorted(moves):
-        if run and not _joins(run[-1], channel, known):
-            yield _line(run, moves, known)
-            run = []
-        run.append(channel)
+        if run:
+            same_unit = last // channels_per_unit == channel // channels_per_unit
+            between = known[last + 1 : channel]
+            if same_unit and not np.isnan(between).any():
+                run.update(enumerate(between.tolist(), start=last + 1))
+            else:
+                yield run
+                run = {}
+        run[channel] = moves[channel]
+        last = channel
     if run:
-        yield _line(run, moves, known)
-
-
-def _joins(last: int, channel: int, known: NDArray[np.float64]) -> bool:
-    same_module = last // CHANNELS_PER_MODULE == channel // CHANNELS_PER_MODULE
-    return same_module and not np.isnan(known[last + 1 : channel]).any()
-
-
-def _line(run: list[int], moves: Mapping[int, float], known: NDArray[np.float64]) -> tuple[str, tuple[int, ...]]:
-    values = (moves.get(channel, float(known[channel])) for channel in range(run[0], run[-1] + 1))
-    return f"VVEC{run[0]}=" + ",".join(f"{value:.{_VOLT_DECIMALS}f}" for value in values), tuple(run)
+        yield run

@@ -194,7 +194,7 @@ def test_ramp_through_the_qcodes_parameters():
         channel.voltage(-0.0003)  # its own output is accepted, as 0 V
         assert channel.current() == pytest.approx(-3.6e-6)
         assert channel.power() == pytest.approx(4e-3)
-        chain._chain.driven = False  # the script ends here
+        chain._outputs.driven = False  # the script ends here
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_unknown_resistance_is_measured_once_on_the_first_step():
         chain.set_voltages({0: 2.5})
         with pytest.raises(LimitError, match=r"1000\.0 ohm.*power"):
             chain.set_voltages({0: 3.5})  # known by now: nothing is sent
-        chain._chain.driven = False
+        chain._outputs.driven = False
 
 
 def test_too_small_a_resistance_takes_the_first_step_back():
@@ -233,7 +233,7 @@ def test_too_small_a_resistance_takes_the_first_step_back():
         chain.set_channel_limits(1, max_power=50e-3)
         with pytest.raises(LimitError, match=r"channel 1, whose resistance is 100\.0 ohm"):
             chain.set_voltages({1: 5.0})
-        chain._chain.driven = False
+        chain._outputs.driven = False
 
 
 # Error lines ----------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_channel_that_does_not_go_down_is_an_error():
     with chain_on(*attempt * 3) as chain:
         with pytest.raises(DeviceError, match=r"\{0: 0\.5\}.*switch the supply off"):
             chain.make_safe()
-        chain._chain.driven = False
+        chain._outputs.driven = False
 
 
 def test_make_safe_reopens_a_broken_link_and_checks_who_is_there():

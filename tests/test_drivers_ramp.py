@@ -1,4 +1,4 @@
-"""Plans of ramps and VVEC lines."""
+"""Plans of ramps and of commands that set neighbouring channels."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._ramp import ramp_steps, vector_lines
+from drivers._ramp import neighbours, ramp_steps
 
 VOLTS = st.floats(min_value=0.0, max_value=12.0)
 
@@ -46,33 +46,34 @@ def test_no_step_is_larger_than_allowed_and_none_goes_astray(ends, step):
 @pytest.mark.parametrize(
     ("moves", "known", "expected"),
     [
-        ({3: 2.5}, {}, [("VVEC3=2.50000", (3,))]),
-        ({0: 1.0, 2: 3.0}, {1: 2.0}, [("VVEC0=1.00000,2.00000,3.00000", (0, 2))]),
-        ({0: 1.0, 2: 3.0}, {}, [("VVEC0=1.00000", (0,)), ("VVEC2=3.00000", (2,))]),
-        ({7: 1.0, 8: 1.0}, {}, [("VVEC7=1.00000", (7,)), ("VVEC8=1.00000", (8,))]),
-        ({12: 0.0, 9: 12.0}, {10: 0.5, 11: 1e-6}, [("VVEC9=12.00000,0.50000,0.00000,0.00000", (9, 12))]),
+        ({3: 2.5}, {}, [{3: 2.5}]),
+        ({2: 3.0, 0: 1.0}, {1: 2.0}, [{0: 1.0, 1: 2.0, 2: 3.0}]),
+        ({0: 1.0, 2: 3.0}, {}, [{0: 1.0}, {2: 3.0}]),
+        ({7: 1.0, 8: 1.0}, {}, [{7: 1.0}, {8: 1.0}]),
+        ({12: 0.0, 9: 12.0}, {10: 0.5, 11: 1e-6}, [{9: 12.0, 10: 0.5, 11: 1e-6, 12: 0.0}]),
     ],
 )
-def test_vector_lines(moves, known, expected):
+def test_runs_of_neighbours(moves, known, expected):
     voltages = np.full(16, np.nan)
     for channel, volts in known.items():
         voltages[channel] = volts
-    assert list(vector_lines(moves, voltages)) == expected
+    runs = list(neighbours(moves, voltages, 8))
+    assert runs == expected
+    assert [list(run) for run in runs] == [sorted(run) for run in expected]
 
 
 @given(st.dictionaries(st.integers(0, 31), VOLTS), st.dictionaries(st.integers(0, 31), VOLTS))
-def test_vector_lines_set_what_moves_and_change_nothing_else(moves, known):
+def test_runs_set_what_moves_and_change_nothing_else(moves, known):
     voltages = np.full(32, np.nan)
     for channel, volts in known.items():
         voltages[channel] = volts
     written = {}
-    for command, channels in vector_lines(moves, voltages):
-        head, values = command.removeprefix("VVEC").split("=")
-        run = dict(enumerate(map(float, values.split(",")), start=int(head)))
+    for run in neighbours(moves, voltages, 8):
+        channels = list(run)
+        assert channels == list(range(channels[0], channels[-1] + 1))
         assert len({channel // 8 for channel in run}) == 1
-        assert len(command) < 80
-        assert set(channels) == set(run) & set(moves)
+        assert {channels[0], channels[-1]} <= set(moves)
+        assert not set(run) & set(written)
         written.update(run)
-    for channel, volts in written.items():
-        assert volts == pytest.approx(moves.get(channel, known.get(channel)), abs=1e-5)
     assert set(moves) <= set(written)
+    assert written == {channel: moves.get(channel, known.get(channel)) for channel in written}

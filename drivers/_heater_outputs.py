@@ -1,0 +1,262 @@
+"""Outputs of a heater bank below its QCoDeS face: what is known of them, how they move, and what a wire must do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drivers._heater_limits import HeaterLimits, resistance_of
+from drivers._link import Link
+from drivers._ramp import ramp_steps
+from optinc_hw.clock import Clock
+from optinc_hw.errors import DeviceError, InstrumentError, LimitError
+
+_READBACK_NOISE_V = 1e-3
+_SAFE_V = 0.1
+
+Quantity = Literal["V", "I"]
+"""What can be read of a channel: its voltage in V or its current in A."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast voltages may move: at most ``step`` V, then ``interval`` s on ``clock`` until the next step."""
+
+    step: float
+    interval: float
+    clock: Clock
+
+
+class HeaterWire(ABC):
+    """Wire protocol of one heater bank: the part of a driver that knows its commands; callers hold the link's lock.
+
+    Methods raise what the link raises, and DeviceError for what the instrument itself reports. With
+    ``tolerate_errors`` they log errors that the instrument reports of single channels and go on: that is how outputs
+    are brought to 0 V in spite of them.
+
+    Attributes
+    ----------
+    channel_count
+        Number of channels.
+    full_voltage, full_current
+        Full scale in V and A.
+    min_voltage
+        Lowest voltage in V that the hardware can have on an output: below 0 V if it is bipolar, although this
+        package never asks for less than 0 V.
+    tells_voltage
+        Whether voltages can be read. If not, a channel starts from the voltage last set or declared, or not at all.
+    has_switches
+        Whether outputs must be switched on, with :meth:`enable`, before they are driven.
+    """
+
+    channel_count: int
+    full_voltage: float
+    full_current: float
+    min_voltage: float = 0.0
+    tells_voltage: bool = True
+    has_switches: bool = False
+
+    @abstractmethod
+    def read(self, quantity: Quantity, channel: int) -> float:
+        """Read the voltage in V or the current in A of one channel."""
+
+    @abstractmethod
+    def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:
+        """Read the voltages in V or the currents in A of all channels, with as few exchanges as possible."""
+
+    @abstractmethod
+    def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
+        """Set the channels of one of the :meth:`groups` to voltages in V at once, and see it acknowledged if it is."""
+
+    def groups(
+        self,
+        moves: Mapping[int, float],
+        known: NDArray[np.float64],  # noqa: ARG002 - for commands that set more than what moves
+    ) -> Iterable[dict[int, float]]:
+        """Cut ``moves`` into groups of channels that one command sets; one group a channel unless overridden.
+
+        A group may hold channels that do not move, at their ``known`` voltage in V, but none whose voltage is not
+        known (NaN).
+        """
+        return ({channel: moves[channel]} for channel in sorted(moves))
+
+    def enable(self, channels: Iterable[int]) -> None:  # noqa: B027 - most instruments have nothing to switch on
+        """Switch outputs on that are off, at 0 V and without a jump; called before a ramp if ``has_switches``."""
+
+    def finish(self, voltages: Mapping[int, float]) -> None:  # noqa: B027 - needed where commands are not acknowledged
+        """Raise DeviceError if a ramp to ``voltages`` in V did not go well; called at the end of every ramp."""
+
+    def disable(self) -> None:  # noqa: B027 - most instruments have nothing to switch off
+        """Switch outputs off that :meth:`enable` switched on; called when all of them are at 0 V."""
+
+
+class HeaterOutputs:
+    """The outputs at the far end of a ``wire``; callers hold ``link.lock``.
+
+    Parameters
+    ----------
+    wire
+        Wire protocol of the instrument.
+    link
+        Its link.
+    owner
+        Name of the instrument, for messages.
+    """
+
+    def __init__(self, wire: HeaterWire, link: Link, owner: str) -> None:
+        self.wire = wire
+        self.link = link
+        self.driven = False
+        """Whether this session has sent anything that changes an output."""
+        self.known: NDArray[np.float64] = np.full(wire.channel_count, np.nan)
+        """Set voltage of each channel in V, NaN where it is not known for sure."""
+        self.limits = HeaterLimits(owner, wire.channel_count, wire.full_voltage, wire.full_current)
+        self._owner = owner
+
+    def forget(self) -> None:
+        """Take no set voltage for granted any more, so that the next ramp starts from voltages that are read."""
+        self.known[:] = np.nan
+
+    def read(self, quantity: Quantity, channel: int) -> float:
+        """Read ``V`` (in V) or ``I`` (in A) of one channel."""
+        if quantity == "V" and not self.wire.tells_voltage:
+            return float(self.known[channel])
+        try:
+            return self.wire.read(quantity, channel)
+        except DeviceError:
+            self.forget()  # the instrument may have switched an output off
+            raise
+
+    def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:
+        """Read ``V`` (in V) or ``I`` (in A) of all channels; a voltage that the instrument cannot tell is NaN."""
+        if quantity == "V" and not self.wire.tells_voltage:
+            return [float(volts) for volts in self.known]
+        try:
+            values = self.wire.read_all(quantity, tolerate_errors=tolerate_errors)
+        except DeviceError:
+            self.forget()
+            raise
+        if quantity == "I":
+            self.limits.learn(self.known, np.array(values))
+        return values
+
+    def check_targets(self, targets: Mapping[int, float]) -> dict[int, float]:
+        """Check targets in V against the limits and free them of read-back noise; raises LimitError."""
+        return {channel: self._checked(channel, float(volts)) for channel, volts in targets.items()}
+
+    def _checked(self, channel: int, volts: float) -> float:
+        # A value that was read back is a valid target although noise put it just outside the limits.
+        nearest = min(max(volts, 0.0), self.limits.max_voltage(channel))
+        if abs(volts - nearest) <= _READBACK_NOISE_V:
+            volts = nearest
+        self.limits.check_voltage(channel, volts)
+        self.limits.check_load(channel, volts)
+        return volts
+
+    def ramp(self, targets: Mapping[int, float], pace: Pace) -> None:
+        """Ramp to checked ``targets`` in V; channels that are known to be there are left alone.
+
+        Raises LimitError, with the first step taken back, if a resistance that had to be measured first puts a target
+        beyond a limit; otherwise raises what the wire raises, with a note on how far the ramp got.
+        """
+        moving = {channel: volts for channel, volts in targets.items() if volts != self.known[channel]}
+        if moving and self.wire.has_switches:
+            self.driven = True
+            self.wire.enable(moving)
+        start = self._start(moving)
+        unproven = {channel for channel, volts in moving.items() if self.limits.unproven(channel, volts)}
+        try:
+            self._follow(start, moving, pace, unproven)
+        except LimitError:
+            self._follow({channel: float(self.known[channel]) for channel in moving}, start, pace, set())
+            raise
+        self._finish(moving)
+
+    def _start(self, moving: Mapping[int, float]) -> dict[int, float]:
+        """Where channels start: at the voltage last set or declared, else at the one that is read; in V."""
+        start = {channel: float(self.known[channel]) for channel in moving}
+        unknown = [channel for channel, volts in start.items() if np.isnan(volts)]
+        if unknown:
+            if not self.wire.tells_voltage:
+                raise LimitError(
+                    f"{self._owner}: the voltages of channels {unknown} are not known and the instrument cannot tell "
+                    f"them, so a ramp could jump. Nothing was moved; say with declare_voltages() what they are"
+                )
+            measured = self.read_all("V")
+            start |= {channel: max(self.wire.min_voltage, measured[channel]) for channel in unknown}
+        return start
+
+    def _finish(self, voltages: Mapping[int, float]) -> None:
+        try:
+            self.wire.finish(voltages)
+        except DeviceError:
+            self.forget()
+            raise
+
+    def _follow(self, start: Mapping[int, float], targets: Mapping[int, float], pace: Pace, unproven: set[int]) -> None:
+        """Send the steps of a ramp; measure the resistance of the ``unproven`` channels on the way."""
+        step = 0
+        try:
+            for moves in ramp_steps(start, targets, pace.step):
+                if step:
+                    pace.clock.sleep(pace.interval)
+                step += 1
+                for group in self.wire.groups(moves, self.known):
+                    self._send(group)
+                unproven -= self._prove(unproven, targets)
+        except InstrumentError as error:
+            error.add_note(f"{self._owner}: the ramp stopped in step {step}; last set: {self._last_set(targets)}")
+            if isinstance(error, DeviceError):
+                self.forget()
+            raise
+
+    def _prove(self, unproven: set[int], targets: Mapping[int, float]) -> set[int]:
+        """Measure resistances of channels with enough voltage on them, and check their targets with these."""
+        ripe = {channel for channel in unproven if self.limits.ripe(float(self.known[channel]), targets[channel])}
+        if ripe:
+            currents = self.read_all("I")
+            for channel in ripe:
+                resistance = resistance_of(float(self.known[channel]), currents[channel])
+                self.limits.check_load(channel, targets[channel], resistance)
+        return ripe
+
+    def ramp_to_zero(self, pace: Pace) -> None:
+        """Ramp everything to 0 V in spite of errors of single channels, and verify it; raises the last error.
+
+        A channel whose voltage neither this session nor the instrument knows goes to 0 V at once: no ramp can be
+        made for it, and cold heaters are safer than hot ones.
+        """
+        measured = self.read_all("V", tolerate_errors=True)
+        start = {channel: 0.0 if np.isnan(volts) else volts for channel, volts in enumerate(measured)}
+        problem: InstrumentError | None = None
+        for step, moves in enumerate(ramp_steps(start, dict.fromkeys(start, 0.0), pace.step)):
+            if step:
+                pace.clock.sleep(pace.interval)
+            for group in self.wire.groups(moves, self.known):
+                try:
+                    self._send(group, tolerate_errors=True)
+                except InstrumentError as error:
+                    if self.link.broken:
+                        raise
+                    problem = error
+        if problem is not None:
+            raise problem
+        left = self.read_all("V", tolerate_errors=True)
+        stuck = {channel: volts for channel, volts in enumerate(left) if not abs(volts) <= _SAFE_V}
+        if stuck:
+            raise self.link.device_error(f"these channels do not go to 0 V: {stuck} (V); switch the supply off")
+
+    def _send(self, group: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
+        """Send one command; until it is acknowledged the voltages of its channels are unknown."""
+        where = list(group)
+        self.driven = True
+        self.known[where] = np.nan
+        self.wire.send(group, tolerate_errors=tolerate_errors)
+        self.known[where] = list(group.values())
+
+    def _last_set(self, targets: Mapping[int, float]) -> str:
+        parts = (f"{channel}: {self.known[channel]:.4f} V" for channel in sorted(targets))
+        return ", ".join(parts).replace("nan V", "unknown")
