@@ -4,15 +4,19 @@ Constructing and connecting only ask. Limits are checked before anything moves, 
 an instrument into its safe state if the session changed its outputs.
 """
 
+from drivers.dicon import DiConMemsSwitch
 from drivers.keysight import KeysightN7745A
+from drivers.polatis import PolatisOXC
 from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, PowerTrace, SimulatedAs, Switch
 from drivers.qontrol import QontrolQ8iv
 from drivers.santec import SantecTSL570
 
 __all__ = [
+    "DiConMemsSwitch",
     "HeaterBank",
     "KeysightN7745A",
     "Laser",
+    "PolatisOXC",
     "PowerMeter",
     "PowerReading",
     "PowerTrace",

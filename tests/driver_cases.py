@@ -34,6 +34,8 @@ CASES = (
     DriverCase("qontrol_q8iv", drivers.QontrolQ8iv, "heaters", 2, {"modules": 2}),
     DriverCase("santec_tsl570", drivers.SantecTSL570, "laser", terminator=b"\r"),
     DriverCase("keysight_n7745a", drivers.KeysightN7745A, "meter", 4, {"ports": 4}),
+    DriverCase("polatis_oxc", drivers.PolatisOXC, "switch", 4, {"ports": 4}),
+    DriverCase("dicon_1xn", drivers.DiConMemsSwitch, "switch", 4, {"channels": 4}, terminator=b"\r"),
 )
 
 

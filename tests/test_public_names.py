@@ -38,8 +38,8 @@ NAMES = {
         HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace QontrolQ8iv SantecTSL570 SimulatedAs Switch
     """,
     "simulated_instruments": """
-        BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedKeysightN7745A
-        SimulatedQontrolQ8iv SimulatedSantecTSL570 SwitchPath default_bench
+        BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedDiCon1xN
+        SimulatedKeysightN7745A SimulatedPolatisOXC SimulatedQontrolQ8iv SimulatedSantecTSL570 SwitchPath default_bench
     """,
 }
 
