@@ -6,12 +6,15 @@ import socket
 
 import pyvisa
 from pyvisa import constants
-from pyvisa.resources import MessageBasedResource, SerialInstrument, TCPIPSocket
+from pyvisa.resources import MessageBasedResource, SerialInstrument, TCPIPInstrument, TCPIPSocket
 
 from optinc_hw.errors import LinkError
 
 _CHUNK = 65536
 _OPEN_TIMEOUT_MS = 5000
+_CLEAR_TIMEOUT_MS = 1000
+_BROKEN = (OSError, pyvisa.Error, RuntimeError, AssertionError)
+"""What backends raise on a broken link; the HiSLIP of pyvisa-py also raises bare errors and failed assertions."""
 _TIMEOUT_CODES = (constants.StatusCode.error_timeout,)
 _HARMLESS = (constants.StatusCode.success_device_not_present, constants.StatusCode.success_max_count_read)
 
@@ -77,7 +80,7 @@ class VisaPort:
         """Send all of ``data``."""
         try:
             self._resource.write_raw(data)
-        except (OSError, pyvisa.Error) as error:
+        except _BROKEN as error:
             raise LinkError(f"{self.address}: the link broke while sending {data!r} ({error})") from error
 
     def receive(self, wait: float) -> bytes:
@@ -86,7 +89,7 @@ class VisaPort:
             if self._socket is not None:
                 return self._receive_from_socket(self._socket, wait)
             return self._receive_message(wait)
-        except (OSError, pyvisa.Error) as error:
+        except _BROKEN as error:
             raise LinkError(f"{self.address}: the link broke while receiving ({error})") from error
 
     def _receive_from_socket(self, connection: socket.socket, wait: float) -> bytes:
@@ -118,10 +121,24 @@ class VisaPort:
         return bytes(data)
 
     def abandon(self) -> None:
-        """Clear the device, which drops its unfinished reply; a TCP socket has no such thing."""
-        if self._socket is None:
-            with contextlib.suppress(pyvisa.Error, OSError):  # not every bus can; the link resynchronises anyway
-                self._resource.clear()
+        """Clear the device, which drops its unfinished reply; a TCP socket has no such thing.
+
+        Raises
+        ------
+        LinkError
+            If a network instrument could be neither cleared nor connected anew.
+        """
+        if self._socket is not None:
+            return
+        try:
+            if not self._is_stream:
+                self._resource.timeout = _CLEAR_TIMEOUT_MS
+            self._resource.clear()
+        except _BROKEN:
+            # Not every bus can clear, and the link resynchronises anyway. But pyvisa-py gives up a HiSLIP clear
+            # when it meets a late reply, and then it has lost its place in the stream.
+            if isinstance(self._resource, TCPIPInstrument):
+                self.reopen()
 
     def reopen(self) -> None:
         """Close and open the resource."""
@@ -130,7 +147,7 @@ class VisaPort:
 
     def close(self) -> None:
         """Close the resource, and nothing of the manager that others share."""
-        with contextlib.suppress(pyvisa.Error, OSError):
+        with contextlib.suppress(*_BROKEN):
             self._resource.close()
 
 
