@@ -4,7 +4,6 @@ Synchronized mode only. Each client has two connections: one for its messages, o
 A message needs no terminator, and replies may hold any byte, because the protocol itself carries their ends.
 """
 
-import contextlib
 import socket
 import threading
 from typing import BinaryIO
@@ -54,27 +53,31 @@ class HislipServer(TcpServer):
     def _converse(self, client: socket.socket) -> None:
         with client.makefile("rb") as stream:
             try:
-                self._converse_in_messages(client, stream)
+                channel = self._open_channel(client, stream)
             except FatalClientError as error:
                 send_error(client, error)
+                return
+            try:
+                channel.run(client, stream)
+            except FatalClientError as error:
+                send_error(client, error)
+            finally:
+                self._end(channel.client)
 
-    def _converse_in_messages(self, connection: socket.socket, stream: BinaryIO) -> None:
+    def _open_channel(self, connection: socket.socket, stream: BinaryIO) -> Channel:
         try:
             first = read_message(stream)
+        except FatalClientError:
+            raise
         except ClientError as error:
             raise FatalClientError(*BAD_INITIALIZATION) from error
         if first is None:
-            return
+            raise ConnectionResetError("the client hung up before it said anything")
         if first.kind == Kind.INITIALIZE and first.payload in _SUB_ADDRESSES:
-            channel: Channel = MessageChannel(self._new_client(connection), self._locks)
-        elif first.kind == Kind.ASYNC_INITIALIZE:
-            channel = ControlChannel(self._client_of(first.parameter, connection), self._locks)
-        else:
-            raise FatalClientError(*BAD_INITIALIZATION)
-        try:
-            channel.run(connection, stream)
-        finally:
-            self._end(channel.client)
+            return MessageChannel(self._new_client(connection), self._locks)
+        if first.kind == Kind.ASYNC_INITIALIZE:
+            return ControlChannel(self._client_of(first.parameter, connection), self._locks)
+        raise FatalClientError(*BAD_INITIALIZATION)
 
     def _new_client(self, connection: socket.socket) -> HislipClient:
         with self._sessions_lock:
@@ -100,7 +103,4 @@ class HislipServer(TcpServer):
         with self._sessions_lock:
             self._sessions.pop(client.id, None)
         self._locks.forget(client.id)
-        for connection in (client.messages, client.control):
-            if connection is not None:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+        client.hang_up()

@@ -1,9 +1,11 @@
 """The two connections of a HiSLIP client: messages in their order, and what must not wait for them."""
 
+import contextlib
 import socket
 from abc import ABC, abstractmethod
 from typing import BinaryIO
 
+from simulated_instruments._fault_link import FaultySession, is_over
 from simulated_instruments._hislip_locks import ClientLocks
 from simulated_instruments._hislip_messages import (
     CHANNEL_MISSING,
@@ -63,9 +65,18 @@ class HislipClient:
         """Forget unfinished messages and unread replies."""
         self.session: Session = self._instrument.open_session()
         self.bus = self.session if isinstance(self.session, BusSession) else None
+        if isinstance(self.session, FaultySession):
+            self.session.attach(cut=self.hang_up)
         self.unfinished = bytearray()
         self.reply_unread = False
         self.clearing = False
+
+    def hang_up(self) -> None:
+        """Break both connections."""
+        for connection in (self.messages, self.control):
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def acknowledge(self, control: int) -> None:
         """Take the control code of a message, which tells whether the last reply was read to its end."""
@@ -161,6 +172,8 @@ class MessageChannel(Channel):
         client.unfinished.clear()
         # The end of the message stands for the terminator; a second one is an empty line, which says nothing.
         self._send_reply(connection, client.session.receive(program + b"\n"), message.parameter)
+        if is_over(client.session):
+            client.hang_up()
 
     def _send_reply(self, connection: socket.socket, reply: bytes, message_id: int) -> None:
         client = self.client

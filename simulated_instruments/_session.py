@@ -32,7 +32,18 @@ class SimulatedInstrument(Protocol):
     """An instrument whose state is shared by all its sessions."""
 
     def open_session(self) -> Session:
-        """Return a session for a new client; changes nothing in the instrument."""
+        """Return a session for a new client; changes nothing in the instrument.
+
+        Raises ConnectionRefusedError if a fault cuts this client off.
+        """
+        ...
+
+    def restart(self) -> None:
+        """Let the power fail for a moment: everything that is not kept without power is at its start value."""
+        ...
+
+    def flood_errors(self, count: int) -> bytes:
+        """Let ``count`` errors happen inside the instrument; return the lines that all clients get unasked."""
         ...
 
 

@@ -2,12 +2,15 @@
 
 import contextlib
 import socket
+import struct
 import threading
 
+from simulated_instruments._fault_link import FaultySession, is_over
 from simulated_instruments._session import SimulatedInstrument
 
 _HOST = "127.0.0.1"
 _CHUNK = 4096  # small, so that closing never waits for many commands
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger: do linger, for 0 s
 
 
 class TcpServer:
@@ -68,6 +71,9 @@ class TcpServer:
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._converse(client)
+        except ConnectionRefusedError:
+            with contextlib.suppress(OSError):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         except OSError:
             pass  # the client broke the connection; the instrument does not care
         finally:
@@ -78,7 +84,21 @@ class TcpServer:
     def _converse(self, client: socket.socket) -> None:
         """Answer a client until it hangs up; OSError ends the connection."""
         session = self._instrument.open_session()
+        if isinstance(session, FaultySession):
+            session.attach(cut=lambda: _cut(client), send=lambda data: _send(client, data))
         while data := client.recv(_CHUNK):
             reply = session.receive(data)
             if reply:
                 client.sendall(reply)
+            if is_over(session):
+                return
+
+
+def _send(client: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # the client is gone
+        client.sendall(data)
+
+
+def _cut(client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)

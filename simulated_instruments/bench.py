@@ -8,14 +8,15 @@ from typing import Literal, Self, cast
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
+from simulated_instruments._fault_link import FaultyInstrument
 from simulated_instruments._hislip import HislipServer
 from simulated_instruments._kind import InstrumentSpec, Surroundings
 from simulated_instruments._kinds import KINDS
 from simulated_instruments._light_paths import ConnectsPorts
 from simulated_instruments._pty import PtyServer
-from simulated_instruments._session import SimulatedInstrument
 from simulated_instruments._tcp import TcpServer
 from simulated_instruments._wiring import BenchWiring, by_name, check_laser, seen_detectors, wired_channels
+from simulated_instruments.faults import BenchFaults
 from simulated_instruments.hidden_chip import HiddenChip
 
 QONTROL, SANTEC, KEYSIGHT = "qontrol_q8iv", "santec_tsl570", "keysight_n7745a"
@@ -88,7 +89,7 @@ class SimulatedBench:
         detectors = wired_channels("detector", wiring.detectors, chip.layout.detectors, specs, "meter", wiring.switched)
         check_laser(wiring.laser, specs)
         chip.clock = clock
-        self._instruments: dict[str, SimulatedInstrument] = {}
+        self._links: dict[str, FaultyInstrument] = {}
         switches: dict[str, ConnectsPorts] = {}
         for spec in sorted(instruments, key=lambda spec: KINDS[spec.kind].role != "switch"):
             kind = KINDS[spec.kind]
@@ -100,7 +101,9 @@ class SimulatedBench:
             instrument = kind.build(spec, Surroundings(chip, clock, channels))
             if kind.role == "switch":
                 switches[spec.name] = cast("ConnectsPorts", instrument)
-            self._instruments[spec.name] = instrument
+            self._links[spec.name] = FaultyInstrument(instrument, clock)
+        self.faults = BenchFaults(self._links, chip, clock)
+        """What goes wrong, on demand."""
         self._specs = specs
         self._stack = ExitStack()
         self._addresses: dict[str, str] = {}
@@ -124,7 +127,7 @@ class SimulatedBench:
         """
         if name not in self._addresses or KINDS[self._specs[name].kind].link != "serial":
             raise ConfigurationError(f"simulated bench: no instrument with a serial port {name!r} is being served")
-        server = PtyServer(self._instruments[name], name)
+        server = PtyServer(self._links[name], name)
         self._stack.callback(server.close)
         return server.path
 
@@ -141,7 +144,7 @@ class SimulatedBench:
         return self._serve(name, "hislip", self._stack)
 
     def _serve(self, name: str, link: Literal["serial", "socket", "hislip"], stack: ExitStack) -> str:
-        server = (HislipServer if link == "hislip" else TcpServer)(self._instruments[name], name)
+        server = (HislipServer if link == "hislip" else TcpServer)(self._links[name], name)
         stack.callback(server.close)
         if link == "hislip":
             return f"TCPIP0::127.0.0.1::hislip0,{server.port}::INSTR"
@@ -149,8 +152,10 @@ class SimulatedBench:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            for name in self._instruments:
+            for name, link in self._links.items():
+                link.open()
                 self._addresses[name] = self._serve(name, KINDS[self._specs[name].kind].link, stack)
+                stack.callback(link.close)  # before its server, so that no late reply keeps that from closing
             self._stack = stack.pop_all()
         return self
 
