@@ -32,6 +32,7 @@ class ChipHeaters:
         self.heat_w = np.zeros_like(self._resistance)
         self.voltage_v = np.zeros_like(self._resistance)
         self.revision = 0
+        self.resistance_revision = 0
 
     def set_voltage(self, heater: int, voltage_v: float) -> None:
         """Put a voltage on one heater; call ``advance`` to the present time before."""
@@ -39,6 +40,19 @@ class ChipHeaters:
             self.voltage_v[heater] = voltage_v
             self._target = None
             self._settled = False
+
+    def change_resistances(self, resistance_ohm: FloatArray, growth_per_w: FloatArray) -> None:
+        """Give the heaters other (H,) cold resistances in ohm, infinite where no current flows, and growths in 1/W."""
+        if not (np.array_equal(resistance_ohm, self._resistance) and np.array_equal(growth_per_w, self._growth)):
+            self._resistance, self._growth = resistance_ohm, growth_per_w
+            self._target = None
+            self._settled = False
+            self.resistance_revision += 1
+
+    @property
+    def time(self) -> float:
+        """Time in s up to which the heat is known."""
+        return self._time
 
     def advance(self, now: float) -> None:
         """Let the heat relax until ``now``; ``revision`` grows whenever the heat changes."""
@@ -88,6 +102,8 @@ class ChipHeaters:
     def voltage_for_current(self, heater: int, current_a: float) -> float:
         """Return the voltage in V at which ``current_a`` flows; infinite where the heater would run away."""
         resistance = float(self._resistance[heater])
+        if resistance == math.inf:
+            return math.inf if current_a > 0.0 else 0.0
         runaway = current_a * current_a * resistance * float(self._growth[heater])
         if runaway >= 1.0:
             return math.inf

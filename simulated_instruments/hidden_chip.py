@@ -1,33 +1,34 @@
 """The physical chip behind the simulated instruments, with its truth hidden from calibration."""
 
-import dataclasses
-import json
 import math
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from optinc_hw._files import write_text
 from optinc_hw.clock import Clock, SimulatedClock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
-from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout
+from optinc_hw.photonics.mesh_layout import MeshLayout
+from simulated_instruments._chip_file import ChipContent, read_chip, write_chip
 from simulated_instruments._effects import HiddenEffects
+from simulated_instruments._fault_chip import ChipFaults
+from simulated_instruments._fault_kinds import ChipFault
 from simulated_instruments._heaters import ChipHeaters
 from simulated_instruments._optics import ChipOptics
 from simulated_instruments._parameters import FloatArray, HiddenParameters, draw_parameters, stick
+from simulated_instruments._readout import Readout
 
-_FORMAT = "optinc hidden chip"
-_VERSION = 1
 _PARAMETER_STREAM, _NOISE_STREAM = 0, 1
-_DETECTOR_STREAM, _INSTRUMENT_STREAM = 0, 1
-_NOISE_BLOCK = 256
+_INSTRUMENT_STREAM = 1  # 0 is that of the detectors
+
+HeaterListener = Callable[[float, Mapping[int, float]], None]
+"""Gets the time in s and the voltages in V by heater index."""
 
 
 class HiddenChip:
@@ -73,7 +74,9 @@ class HiddenChip:
         self._light_at: Callable[[float], tuple[float, float]] | None = None
         self._unit_powers: FloatArray | None = None
         self._unit_powers_for = (-1, 0.0)
-        self._readouts: dict[tuple[int, ...], _Readout] = {}
+        self._readouts: dict[tuple[int, ...], Readout] = {}
+        self._faults = ChipFaults(layout, parameters)
+        self._heater_listeners: list[HeaterListener] = []
 
     @classmethod
     def from_seed(
@@ -128,25 +131,8 @@ class HiddenChip:
         ConfigurationError
             If the file cannot be read, is not a hidden chip of this version, or its content does not fit together.
         """
-        path = Path(path)
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError(f"cannot read hidden chip {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise ConfigurationError(f"hidden chip {path} is not JSON: {error}") from error
-        try:
-            if content["format"] != _FORMAT or content["version"] != _VERSION:
-                raise ConfigurationError(f"format must be {_FORMAT!r}, version {_VERSION}")
-            layout = _layout(content)
-            effects = HiddenEffects(**content["effects"])
-            parameters = HiddenParameters.from_lists(content["parameters"], layout)
-            entropy = content["noise_entropy"]
-            if not isinstance(entropy, int) or entropy < 0:
-                raise ConfigurationError("noise_entropy must be an integer >= 0")
-        except (KeyError, TypeError, AttributeError, ValueError, ConfigurationError) as error:
-            raise ConfigurationError(f"hidden chip {path} does not hold together: {error}") from error
-        return cls(layout, effects, parameters, entropy, clock)
+        content = read_chip(Path(path))
+        return cls(content.layout, content.effects, content.parameters, content.noise_entropy, clock)
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
         """Write the chip (not its present voltages or light) to a JSON file, all or nothing.
@@ -156,19 +142,7 @@ class HiddenChip:
         ConfigurationError
             If the file cannot be written.
         """
-        path = Path(path)
-        content = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            **_described(self.layout),
-            "noise_entropy": self._noise_entropy,
-            "effects": dataclasses.asdict(self.effects),
-            "parameters": self.parameters.to_lists(),
-        }
-        try:
-            write_text(path, json.dumps(content))
-        except OSError as error:
-            raise ConfigurationError(f"cannot write hidden chip {path}: {error.strerror}") from error
+        write_chip(Path(path), ChipContent(self.layout, self.effects, self.parameters, self._noise_entropy))
 
     @property
     def clock(self) -> Clock:
@@ -180,6 +154,7 @@ class HiddenChip:
         with self._lock:
             if clock is not self._clock:
                 self._apply_coming_light(math.inf)
+                self._faults.shift(clock.now() - self._clock.now())
                 self._clock = clock
                 self._heaters.restart(clock.now())
 
@@ -202,9 +177,17 @@ class HiddenChip:
                 name = self.layout.heaters[heater]
                 raise ConfigurationError(f"hidden chip: heater {name} cannot take {voltage!r} V; give 0 V or more")
         with self._lock:
-            self._heaters.advance(self._clock.now())
+            now = self._clock.now()
+            self._advance(now)
             for heater, voltage in values.items():
                 self._heaters.set_voltage(heater, voltage)
+            for listener in self._heater_listeners:
+                listener(now, values)
+
+    def watch_heaters(self, listener: HeaterListener) -> None:
+        """Let ``listener`` be called with the time in s and V by heater index whenever voltages are set."""
+        with self._lock:
+            self._heater_listeners.append(listener)
 
     def heater_voltage(self, heater: int) -> float:
         """Return the voltage on a heater in V."""
@@ -216,17 +199,48 @@ class HiddenChip:
         """Return the current through a heater in A; the resistance follows the power without lag."""
         self._check_heater(heater)
         with self._lock:
+            self._follow_faults()
             return self._heaters.current_a(heater)
 
     def heater_currents(self) -> FloatArray:
         """Return the currents (H,) through all heaters in A."""
         with self._lock:
+            self._follow_faults()
             return self._heaters.currents_a()
 
     def voltage_for_current(self, heater: int, current_a: float) -> float:
         """Return the voltage in V that drives ``current_a`` through a heater; infinite beyond thermal runaway."""
         self._check_heater(heater)
-        return self._heaters.voltage_for_current(heater, current_a)
+        with self._lock:
+            self._follow_faults()
+            return self._heaters.voltage_for_current(heater, current_a)
+
+    @property
+    def resistance_revision(self) -> int:
+        """Number that grows whenever a fault has changed a heater's resistance: a source with a limit looks again."""
+        with self._lock:
+            self._follow_faults()
+            return self._heaters.resistance_revision
+
+    def inject(self, fault: ChipFault, *, after_s: float = 0.0, for_s: float = math.inf) -> None:
+        """Let a fault begin ``after_s`` s from now on the chip's clock and last for ``for_s`` s.
+
+        Raises
+        ------
+        ConfigurationError
+            If the chip has no such heater or detector.
+        """
+        with self._lock:
+            start = self._clock.now() + after_s
+            self._faults.add(fault, start, start + for_s)
+
+    def heal(self) -> None:
+        """End all faults, and forget those to come."""
+        with self._lock:
+            now = self._clock.now()
+            self._advance(now)
+            self._faults.clear()
+            self._heaters.change_resistances(*self._faults.resistances(now, now))
 
     def set_laser(self, power_w: float, wavelength_m: float, *, at_s: float | None = None) -> None:
         """Change the light that enters the chip.
@@ -290,15 +304,17 @@ class HiddenChip:
             (len,) readings in W; may be negative in the dark.
         """
         group = tuple(detectors)
-        effects = self.effects
         with self._lock:
             readout = self._readouts.get(group)
             if readout is None:
-                readout = self._readouts[group] = _Readout(group, self.parameters, self._noise_entropy)
-            reading = self._powers()[readout.index] * readout.gain
-            variance = (effects.noise_relative * reading) ** 2 + effects.noise_floor_w**2
-            sigma = np.sqrt(variance * (effects.noise_averaging_s / averaging_time_s))
-            return np.asarray(reading + readout.dark_w + sigma * readout.next_noise())
+                readout = self._readouts[group] = Readout(group, self.parameters, self.effects, self._noise_entropy)
+            powers = self._powers()
+            if not self._faults:
+                return readout.read(powers[readout.index], averaging_time_s)
+            now = self._clock.now()
+            seen = self._faults.seen(now, powers)
+            reading = readout.read(seen[readout.index], averaging_time_s)
+            return self._faults.readings(now, readout.index, seen, reading)
 
     def generator(self, name: str) -> np.random.Generator:
         """Return a new Generator for the noise of the instrument ``name``, the same for the same chip and name."""
@@ -309,13 +325,35 @@ class HiddenChip:
         now = self._clock.now()
         if self._coming_light is not None or self._light_at is not None:
             self._apply_coming_light(now)
-        self._heaters.advance(now)
-        wanted = (self._heaters.revision, self.effects.design_wavelength_m / self._wavelength_m)
+        self._advance(now)
+        power_w, wavelength_m = self._laser_power_w, self._wavelength_m
+        if self._faults:
+            power_w, wavelength_m = self._faults.light(now, power_w, wavelength_m)
+        wanted = (self._heaters.revision, self.effects.design_wavelength_m / wavelength_m)
         if self._unit_powers is None or self._unit_powers_for != wanted:
             self._unit_powers = self._optics.unit_powers(self._heaters.heat_w, wanted[1])
             self._unit_powers_for = wanted
-        powers: FloatArray = self._unit_powers * self._laser_power_w
+        powers: FloatArray = self._unit_powers * power_w
         return powers
+
+    def _advance(self, now: float) -> None:
+        """Let the heat relax until ``now``, and resistances change on the way where heaters are faulty."""
+        if self._faults.electrical:
+            for turn in self._faults.turns(self._heaters.time, now):
+                self._relax(turn)
+                self._heaters.change_resistances(*self._faults.resistances(turn, turn))
+            self._relax(now)
+        else:
+            self._heaters.advance(now)
+
+    def _relax(self, now: float) -> None:
+        """Let the heat relax until ``now``, before which no fault begins or ends."""
+        self._heaters.change_resistances(*self._faults.resistances(self._heaters.time, now))
+        self._heaters.advance(now)
+
+    def _follow_faults(self) -> None:
+        if self._faults.electrical:
+            self._advance(self._clock.now())
 
     def _apply_coming_light(self, now: float) -> None:
         if self._light_at is not None:
@@ -330,38 +368,3 @@ class HiddenChip:
                 f"hidden chip: there is no heater {heater!r}; the {self.layout.ports}-port chip has "
                 f"0..{len(self.layout.heaters) - 1}"
             )
-
-
-def _described(layout: ChipLayout) -> dict[str, object]:
-    """Keys of the file that describe a layout; a rectangular mesh and working heaters go without saying."""
-    described: dict[str, object] = {"ports": layout.ports}
-    if layout.mesh != RectangularLayout(layout.ports):
-        described["mesh"] = [list(mzi) for mzi in layout.mesh.mzis]
-    if layout.stuck:
-        described["stuck"] = list(layout.stuck)
-    return described
-
-
-def _layout(content: Mapping[str, Any]) -> ChipLayout:  # Any: whatever JSON can hold
-    mzis = content.get("mesh")
-    mesh = None if mzis is None else MeshLayout(content["ports"], tuple(mzis))
-    return ChipLayout(content["ports"], mesh, content.get("stuck", ()))
-
-
-class _Readout:
-    """Electronics behind a group of detectors that is read together, with the group's own noise."""
-
-    def __init__(self, group: tuple[int, ...], parameters: HiddenParameters, entropy: int) -> None:
-        self.index = np.array(group, dtype=np.intp)
-        self.gain = parameters.gain[self.index]
-        self.dark_w = parameters.dark_w[self.index]
-        self._rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(_DETECTOR_STREAM, *group)))
-        self._rows: Iterator[FloatArray] = iter(())
-
-    def next_noise(self) -> FloatArray:
-        """Return (len(group),) unit normal variates; they are drawn in blocks, which is much faster."""
-        row = next(self._rows, None)
-        if row is None:
-            self._rows = iter(self._rng.standard_normal((_NOISE_BLOCK, len(self.index))))
-            row = next(self._rows)
-        return row
