@@ -1,6 +1,29 @@
 """All kinds of simulated instruments; a new one needs its line here."""
 
-from simulated_instruments import dicon_1xn, keysight_n7745a, polatis_oxc, qontrol_q8iv, santec_tsl570
+from simulated_instruments import (
+    cobrite,
+    dicon_1xn,
+    keithley_2600,
+    keysight_n7745a,
+    nicslab_xpow,
+    polatis_oxc,
+    qdevil_qdac2,
+    qontrol_q8iv,
+    santec_tsl570,
+)
 
-KINDS = {kind.name: kind for kind in (qontrol_q8iv.KIND, santec_tsl570.KIND, keysight_n7745a.KIND, polatis_oxc.KIND, dicon_1xn.KIND)}
+KINDS = {
+    kind.name: kind
+    for kind in (
+        cobrite.KIND,
+        qontrol_q8iv.KIND,
+        santec_tsl570.KIND,
+        keysight_n7745a.KIND,
+        polatis_oxc.KIND,
+        dicon_1xn.KIND,
+        keithley_2600.KIND,
+        nicslab_xpow.KIND,
+        qdevil_qdac2.KIND,
+    )
+}
 """Kind by name."""
