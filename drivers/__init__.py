@@ -4,14 +4,17 @@ Constructing and connecting only ask. Limits are checked before anything moves, 
 an instrument into its safe state if the session changed its outputs.
 """
 
+from drivers.cobrite import CobriteLaser
 from drivers.dicon import DiConMemsSwitch
 from drivers.keysight import KeysightN7745A
 from drivers.polatis import PolatisOXC
 from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, PowerTrace, SimulatedAs, Switch
 from drivers.qontrol import QontrolQ8iv
 from drivers.santec import SantecTSL570
+from drivers.thorlabs import ThorlabsPM
 
 __all__ = [
+    "CobriteLaser",
     "DiConMemsSwitch",
     "HeaterBank",
     "KeysightN7745A",
@@ -24,4 +27,5 @@ __all__ = [
     "SantecTSL570",
     "SimulatedAs",
     "Switch",
+    "ThorlabsPM",
 ]

@@ -5,8 +5,9 @@ import re
 from drivers._instrument import LinkedInstrument
 from drivers._link import Dialect, Link
 from drivers._parsing import Identity, parse_identity, parse_system_error
+from drivers._serial_port import SerialPort
 from drivers._visa_port import VisaPort
-from optinc_hw.errors import IdentityError
+from optinc_hw.errors import DeviceError, IdentityError
 
 _MAX_QUEUE = 100
 _IDENTITY_REPLY = re.compile(rb"[^,]*[A-Za-z][^,]*,[^,]+,[^,]*,[^,]*")
@@ -18,10 +19,15 @@ class ScpiInstrument(LinkedInstrument):
     _queue_is_ours = False
     """Whether everything in the error queue comes from this session."""
 
-    def _open_link(self, address: str, visalib: str, terminator: bytes, timeout: float) -> Link:
+    def _open_link(
+        self, address: str, visalib: str, terminator: bytes, timeout: float, *, baudrate: int | None = None
+    ) -> Link:
+        """Open a VISA resource or, if a baud rate is given and the address is no VISA resource, a serial port."""
         dialect = Dialect(terminator=terminator, resync_command="*IDN?", resync_reply=_IDENTITY_REPLY)
-        port = VisaPort(address, visalib, terminator)
-        return Link(port, dialect, owner=self.name, timeout=timeout, shared_line=False)
+        if baudrate is None or "::" in address:
+            port = VisaPort(address, visalib, terminator)
+            return Link(port, dialect, owner=self.name, timeout=timeout, shared_line=False)
+        return Link(SerialPort(address, baudrate), dialect, owner=self.name, timeout=timeout, shared_line=True)
 
     def _check_identity(self, address: str, vendors: tuple[str, ...], model: re.Pattern[str]) -> Identity:
         """Check who answers, and that it is the one of before after a reconnection."""
@@ -60,6 +66,13 @@ class ScpiInstrument(LinkedInstrument):
                 raise link.device_error(
                     f"after {', '.join(map(repr, commands))} the error queue held {'; '.join(errors)}"
                 )
+
+    def _not_applied(self, setting: str, actual: object, wanted: object, unit: str) -> DeviceError:
+        """Make the error of a setting that the instrument took without a word, but not as it was sent."""
+        return self._live_link().device_error(
+            f"{setting} is {actual} {unit} although {wanted} {unit} was set; choose a value that the instrument "
+            f"supports, and check that nobody else uses it"
+        )
 
     def _drain_queue(self, link: Link) -> list[str]:
         errors: list[str] = []

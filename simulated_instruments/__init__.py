@@ -1,30 +1,44 @@
 """Simulated instruments on one hidden chip, speaking their wire protocols over TCP and pseudo-terminals."""
 
 from simulated_instruments._effects import HiddenEffects
+from simulated_instruments._heater_trace import HeaterEvent, HeaterTrace, read_heater_trace
 from simulated_instruments._kind import InstrumentSpec
 from simulated_instruments._light_paths import SwitchPath
 from simulated_instruments._parameters import HiddenParameters
 from simulated_instruments._wiring import BenchWiring
 from simulated_instruments.bench import SimulatedBench, default_bench
+from simulated_instruments.cobrite import SimulatedCobrite
 from simulated_instruments.dicon_1xn import SimulatedDiCon1xN
 from simulated_instruments.hidden_chip import HiddenChip
+from simulated_instruments.keithley_2600 import SimulatedKeithley2600
 from simulated_instruments.keysight_n7745a import SimulatedKeysightN7745A
+from simulated_instruments.nicslab_xpow import SimulatedNicslabXPOW
 from simulated_instruments.polatis_oxc import SimulatedPolatisOXC
+from simulated_instruments.qdevil_qdac2 import SimulatedQDevilQDAC2
 from simulated_instruments.qontrol_q8iv import SimulatedQontrolQ8iv
 from simulated_instruments.santec_tsl570 import SimulatedSantecTSL570
+from simulated_instruments.thorlabs_pm import SimulatedThorlabsPM
 
 __all__ = [
     "BenchWiring",
+    "HeaterEvent",
+    "HeaterTrace",
     "HiddenChip",
     "HiddenEffects",
     "HiddenParameters",
     "InstrumentSpec",
     "SimulatedBench",
+    "SimulatedCobrite",
     "SimulatedDiCon1xN",
+    "SimulatedKeithley2600",
     "SimulatedKeysightN7745A",
+    "SimulatedNicslabXPOW",
     "SimulatedPolatisOXC",
+    "SimulatedQDevilQDAC2",
     "SimulatedQontrolQ8iv",
     "SimulatedSantecTSL570",
+    "SimulatedThorlabsPM",
     "SwitchPath",
     "default_bench",
+    "read_heater_trace",
 ]

@@ -10,6 +10,7 @@ from simulated_instruments import (
     qdevil_qdac2,
     qontrol_q8iv,
     santec_tsl570,
+    thorlabs_pm,
 )
 
 KINDS = {
@@ -24,6 +25,7 @@ KINDS = {
         keithley_2600.KIND,
         nicslab_xpow.KIND,
         qdevil_qdac2.KIND,
+        thorlabs_pm.KIND,
     )
 }
 """Kind by name."""

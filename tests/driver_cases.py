@@ -31,11 +31,23 @@ class DriverCase:
 
 
 CASES = (
+    DriverCase("cobrite_dx", drivers.CobriteLaser, "laser", terminator=b";"),
+    DriverCase(
+        "cobrite_mx",
+        drivers.CobriteLaser,
+        "laser",
+        init={"model": "MX", "port": [1, 3, 2]},
+        options={"model": "MX", "port": "[1, 3, 2]"},
+        terminator=b";",
+    ),
     DriverCase("qontrol_q8iv", drivers.QontrolQ8iv, "heaters", 2, {"modules": 2}),
     DriverCase("santec_tsl570", drivers.SantecTSL570, "laser", terminator=b"\r"),
     DriverCase("keysight_n7745a", drivers.KeysightN7745A, "meter", 4, {"ports": 4}),
     DriverCase("polatis_oxc", drivers.PolatisOXC, "switch", 4, {"ports": 4}),
     DriverCase("dicon_1xn", drivers.DiConMemsSwitch, "switch", 4, {"channels": 4}, terminator=b"\r"),
+    DriverCase("thorlabs_pm100d", drivers.ThorlabsPM, "meter", init={"model": "PM100D"}, options={"model": "PM100D"}),
+    DriverCase("thorlabs_pm101", drivers.ThorlabsPM, "meter", init={"model": "PM101"}, options={"model": "PM101"}),
+    DriverCase("thorlabs_pm400", drivers.ThorlabsPM, "meter", init={"model": "PM400"}, options={"model": "PM400"}),
 )
 
 

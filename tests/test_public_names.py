@@ -23,8 +23,8 @@ NAMES = {
     """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
-        InstrumentRow Interlock MeshRow PhotonicChip StationFile TileRunner TwinTileRunner WiringRow check_bench
-        instrument_names read_description write_bench_folder
+        InstrumentRow Interlock MeshRow PhotonicChip ServedBench StationFile TileRunner TwinTileRunner WiringRow
+        check_bench instrument_names read_description serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """
         Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner
@@ -35,11 +35,13 @@ NAMES = {
         fit_phase_curve fit_resistance fit_twin residual_over_noise verify
     """,
     "drivers": """
-        HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace QontrolQ8iv SantecTSL570 SimulatedAs Switch
+        CobriteLaser HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace QontrolQ8iv SantecTSL570
+        SimulatedAs Switch ThorlabsPM
     """,
     "simulated_instruments": """
-        BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedDiCon1xN
-        SimulatedKeysightN7745A SimulatedPolatisOXC SimulatedQontrolQ8iv SimulatedSantecTSL570 SwitchPath default_bench
+        BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
+        SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC
+        SimulatedQDevilQDAC2 SimulatedQontrolQ8iv SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench
     """,
 }
 
