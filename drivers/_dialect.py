@@ -21,6 +21,9 @@ class Dialect:
         Puts such lines into words.
     command_terminator
         Ends every command.
+    confirm_command, confirm_reply
+        A second such question. With it no time is spent on waiting for another answer to the first one: the question
+        whose answer went astray is not both of them, so the second answer is fresh.
     """
 
     terminator: bytes
@@ -30,3 +33,5 @@ class Dialect:
     event_start: re.Pattern[bytes] | None = None
     explain_events: Callable[[list[str]], str] = ", ".join
     command_terminator: bytes | None = None
+    confirm_command: str = ""
+    confirm_reply: re.Pattern[bytes] | None = None

@@ -1,7 +1,8 @@
 """Outputs of a heater bank below its QCoDeS face: what is known of them, how they move, and what a wire must do."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,8 +84,15 @@ class HeaterWire(ABC):
         """
         return ({channel: moves[channel]} for channel in sorted(moves))
 
-    def enable(self, channels: Iterable[int]) -> None:  # noqa: B027 - most instruments have nothing to switch on
-        """Switch outputs on that are off, at 0 V and without a jump; called before a ramp if ``has_switches``."""
+    def check(self, channels: Iterable[int]) -> None:  # noqa: B027 - most instruments are always ready
+        """Raise DeviceError if channels are in no state to be driven; only asks, and is called before every ramp."""
+
+    def enable(self, channels: Iterable[int]) -> Iterable[int]:  # noqa: ARG002 - most have nothing to switch on
+        """Switch outputs on that are off, at 0 V and without a jump; called before a ramp if ``has_switches``.
+
+        Returns the channels that were off; they are at 0 V now.
+        """
+        return ()
 
     def finish(self, voltages: Mapping[int, float]) -> None:  # noqa: B027 - needed where commands are not acknowledged
         """Raise DeviceError if a ramp to ``voltages`` in V did not go well; called at the end of every ramp."""
@@ -115,30 +123,34 @@ class HeaterOutputs:
         """Set voltage of each channel in V, NaN where it is not known for sure."""
         self.limits = HeaterLimits(owner, wire.channel_count, wire.full_voltage, wire.full_current)
         self._owner = owner
+        self._last_step: tuple[Clock, float] | None = None
 
     def forget(self) -> None:
         """Take no set voltage for granted any more, so that the next ramp starts from voltages that are read."""
         self.known[:] = np.nan
 
+    @contextmanager
+    def doubting_after_errors(self) -> Iterator[None]:
+        """Forget set voltages if the instrument reports an error: it may have switched an output off, or restarted."""
+        try:
+            yield
+        except DeviceError:
+            self.forget()
+            raise
+
     def read(self, quantity: Quantity, channel: int) -> float:
         """Read ``V`` (in V) or ``I`` (in A) of one channel."""
         if quantity == "V" and not self.wire.tells_voltage:
             return float(self.known[channel])
-        try:
+        with self.doubting_after_errors():
             return self.wire.read(quantity, channel)
-        except DeviceError:
-            self.forget()  # the instrument may have switched an output off
-            raise
 
     def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:
         """Read ``V`` (in V) or ``I`` (in A) of all channels; a voltage that the instrument cannot tell is NaN."""
         if quantity == "V" and not self.wire.tells_voltage:
             return [float(volts) for volts in self.known]
-        try:
+        with self.doubting_after_errors():
             values = self.wire.read_all(quantity, tolerate_errors=tolerate_errors)
-        except DeviceError:
-            self.forget()
-            raise
         if quantity == "I":
             self.limits.learn(self.known, np.array(values))
         return values
@@ -163,9 +175,8 @@ class HeaterOutputs:
         beyond a limit; otherwise raises what the wire raises, with a note on how far the ramp got.
         """
         moving = {channel: volts for channel, volts in targets.items() if volts != self.known[channel]}
-        if moving and self.wire.has_switches:
-            self.driven = True
-            self.wire.enable(moving)
+        if moving:
+            self._make_ready(moving)
         start = self._start(moving)
         unproven = {channel for channel, volts in moving.items() if self.limits.unproven(channel, volts)}
         try:
@@ -173,7 +184,15 @@ class HeaterOutputs:
         except LimitError:
             self._follow({channel: float(self.known[channel]) for channel in moving}, start, pace, set())
             raise
-        self._finish(moving)
+        with self.doubting_after_errors():
+            self.wire.finish(moving)
+
+    def _make_ready(self, moving: Mapping[int, float]) -> None:
+        with self.doubting_after_errors():
+            self.wire.check(moving)
+            if self.wire.has_switches:
+                self.driven = True
+                self.known[list(self.wire.enable(moving))] = 0.0
 
     def _start(self, moving: Mapping[int, float]) -> dict[int, float]:
         """Where channels start: at the voltage last set or declared, else at the one that is read; in V."""
@@ -186,26 +205,25 @@ class HeaterOutputs:
                     f"them, so a ramp could jump. Nothing was moved; say with declare_voltages() what they are"
                 )
             measured = self.read_all("V")
+            unread = [channel for channel in unknown if np.isnan(measured[channel])]
+            if unread:
+                raise self.link.device_error(
+                    f"the voltages of channels {unread} are out of the range of its reading, so a ramp could jump; "
+                    f"nothing was moved"
+                )
             start |= {channel: max(self.wire.min_voltage, measured[channel]) for channel in unknown}
         return start
-
-    def _finish(self, voltages: Mapping[int, float]) -> None:
-        try:
-            self.wire.finish(voltages)
-        except DeviceError:
-            self.forget()
-            raise
 
     def _follow(self, start: Mapping[int, float], targets: Mapping[int, float], pace: Pace, unproven: set[int]) -> None:
         """Send the steps of a ramp; measure the resistance of the ``unproven`` channels on the way."""
         step = 0
         try:
             for moves in ramp_steps(start, targets, pace.step):
-                if step:
-                    pace.clock.sleep(pace.interval)
+                self._await_turn(pace)
                 step += 1
                 for group in self.wire.groups(moves, self.known):
                     self._send(group)
+                self._last_step = pace.clock, pace.clock.now()
                 unproven -= self._prove(unproven, targets)
         except InstrumentError as error:
             error.add_note(f"{self._owner}: the ramp stopped in step {step}; last set: {self._last_set(targets)}")
@@ -213,12 +231,25 @@ class HeaterOutputs:
                 self.forget()
             raise
 
+    def _await_turn(self, pace: Pace) -> None:
+        """Wait until the interval since the last step is over; it may have been the last one of an earlier ramp."""
+        if self._last_step is None or self._last_step[0] is not pace.clock:
+            return
+        remaining = self._last_step[1] + pace.interval - pace.clock.now()
+        if remaining > 0.0:
+            pace.clock.sleep(remaining)
+
     def _prove(self, unproven: set[int], targets: Mapping[int, float]) -> set[int]:
         """Measure resistances of channels with enough voltage on them, and check their targets with these."""
         ripe = {channel for channel in unproven if self.limits.ripe(float(self.known[channel]), targets[channel])}
         if ripe:
             currents = self.read_all("I")
             for channel in ripe:
+                if np.isnan(currents[channel]):
+                    raise LimitError(
+                        f"{self._owner}: the current of channel {channel} is out of the range of its reading, so its "
+                        f"limits cannot be checked; choose a higher range, or leave limits of current and power out"
+                    )
                 resistance = resistance_of(float(self.known[channel]), currents[channel])
                 self.limits.check_load(channel, targets[channel], resistance)
         return ripe
@@ -232,9 +263,8 @@ class HeaterOutputs:
         measured = self.read_all("V", tolerate_errors=True)
         start = {channel: 0.0 if np.isnan(volts) else volts for channel, volts in enumerate(measured)}
         problem: InstrumentError | None = None
-        for step, moves in enumerate(ramp_steps(start, dict.fromkeys(start, 0.0), pace.step)):
-            if step:
-                pace.clock.sleep(pace.interval)
+        for moves in ramp_steps(start, dict.fromkeys(start, 0.0), pace.step):
+            self._await_turn(pace)
             for group in self.wire.groups(moves, self.known):
                 try:
                     self._send(group, tolerate_errors=True)
@@ -242,6 +272,7 @@ class HeaterOutputs:
                     if self.link.broken:
                         raise
                     problem = error
+            self._last_step = pace.clock, pace.clock.now()
         if problem is not None:
             raise problem
         left = self.read_all("V", tolerate_errors=True)

@@ -7,6 +7,7 @@ everything that comes before this answer. A late reply is therefore never taken 
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,7 +93,7 @@ class Link:
 
     def query_lines(
         self,
-        command: str,
+        command: str | bytes,
         count: int,
         parse: Callable[[str], T],
         *,
@@ -102,8 +103,8 @@ class Link:
     ) -> list[T]:
         """Send ``command`` and parse its ``count`` reply lines; raises like :meth:`query`.
 
-        ``quiet`` is a time in s for which nothing more may arrive; ``tolerate_events`` logs error lines that come
-        beside a complete reply instead of raising them.
+        A ``command`` of bytes, a binary frame, goes out as it is. ``quiet`` is a time in s for which nothing more may
+        arrive; ``tolerate_events`` logs error lines that come beside a complete reply instead of raising them.
         """
         with self._exchange(command, extra_time, tolerate_events):
             lines = [self._next_line() for _ in range(count)]
@@ -215,7 +216,7 @@ class Link:
         return DeviceError(f"{self._owner}: {problem}. Latest traffic: {self._transcript.tail()}")
 
     @contextmanager
-    def _exchange(self, command: str, extra_time: float, tolerate_events: bool) -> Iterator[None]:
+    def _exchange(self, command: str | bytes, extra_time: float, tolerate_events: bool) -> Iterator[None]:
         payload = self._encode(command)
         with self.lock:
             self.synchronise()
@@ -243,7 +244,9 @@ class Link:
         except LinkError as error:
             raise self._break(error) from error
 
-    def _encode(self, command: str) -> bytes:
+    def _encode(self, command: str | bytes) -> bytes:
+        if isinstance(command, bytes):
+            return command
         if not command.isascii() or not command.isprintable() or not command:
             raise InstrumentError(f"{self._owner}: did not send {command!r}; a command is one line of printable ASCII")
         dialect = self._dialect
@@ -370,24 +373,28 @@ class Link:
         return self.device_error(f"the instrument reported {self._dialect.explain_events(events)} {when}")
 
     def _resynchronise(self) -> None:
-        """Ask the question with the unmistakable answer and drop everything that comes before the answer."""
+        """Ask questions with unmistakable answers and drop everything that comes before the answers."""
+        dialect = self._dialect
         self._port.abandon()
         self._buffer.clear()
-        self._start(
-            self._encode(self._dialect.resync_command), max(self.timeout, min(_RECOVERY_S, 10.0 * self.timeout))
-        )
-        dropped = bytearray()
-        while self._dialect.resync_reply.fullmatch(line := self._raw_line()) is None:
-            if not self._set_aside_event(line):
-                dropped += line + b"\n"
-            if len(self._reply) > _MAX_STALE_BYTES:
-                raise self._bad_reply(f"no answer to {self._dialect.resync_command!r} among so many stale bytes")
-        if dropped:
-            _log.warning("%s: dropped stale bytes %s", self._owner, shorten(bytes(dropped)))
-        # The lost question may have been the same one; then its answer is still on the way.
-        while (chunk := self._receive(_QUIET_S)) and len(self._reply) <= _MAX_STALE_BYTES:
-            self._append(chunk)
-        for line in bytes(self._buffer).split(self._dialect.terminator):
+        self._skip_to_answer(dialect.resync_command, dialect.resync_reply)
+        if dialect.confirm_reply is not None:
+            self._skip_to_answer(dialect.confirm_command, dialect.confirm_reply)
+        else:  # the lost question may have been the same one; then its answer is still on the way
+            while (chunk := self._receive(_QUIET_S)) and len(self._reply) <= _MAX_STALE_BYTES:
+                self._append(chunk)
+        for line in bytes(self._buffer).split(dialect.terminator):
             self._set_aside_event(line.strip(b"\r\n "))
         self._buffer.clear()
         self._dirty = False
+
+    def _skip_to_answer(self, command: str, reply: re.Pattern[bytes]) -> None:
+        self._start(self._encode(command), max(self.timeout, min(_RECOVERY_S, 10.0 * self.timeout)))
+        dropped = bytearray()
+        while reply.fullmatch(line := self._raw_line()) is None:
+            if not self._set_aside_event(line):
+                dropped += line + b"\n"
+            if len(self._reply) > _MAX_STALE_BYTES:
+                raise self._bad_reply(f"no answer to {command!r} among so many stale bytes")
+        if dropped:
+            _log.warning("%s: dropped stale bytes %s", self._owner, shorten(bytes(dropped)))

@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 from drivers._heater_limits import plausible
 from drivers._heater_outputs import HeaterWire, Quantity
 from drivers._link import Link
-from drivers._qontrol_protocol import CHANNELS_PER_MODULE, explain_errors, parse_amperes, parse_ok, parse_volts
+from drivers._qontrol_protocol import (
+    CHANNELS_PER_MODULE,
+    FullScale,
+    explain_errors,
+    parse_amperes,
+    parse_ok,
+    parse_volts,
+    voltage_code,
+    voltage_frame,
+)
 from drivers._ramp import neighbours
 
 _VOLT_DECIMALS = 5
@@ -16,7 +25,9 @@ _VOLT_DECIMALS = 5
 
 
 class QontrolWire(HeaterWire):
-    """Text commands to the modules at the far end of ``link``; one VVEC sets channels of one module.
+    """Commands to the modules at the far end of ``link``; one sets channels of one module.
+
+    Replies are text in both modes, and so are queries: binary ones are answered more slowly by chains of modules.
 
     Parameters
     ----------
@@ -24,19 +35,22 @@ class QontrolWire(HeaterWire):
         Open link to the chain.
     modules
         Number of modules in the chain.
-    full_voltage, full_current
-        Full scale of the modules in V and A.
+    full_scale
+        Full scale of every module.
+    binary
+        Whether voltages are set with binary frames instead of text.
     """
 
-    def __init__(self, link: Link, modules: int, full_voltage: float, full_current: float) -> None:
+    def __init__(self, link: Link, modules: int, full_scale: FullScale, *, binary: bool) -> None:
         self.channel_count = modules * CHANNELS_PER_MODULE
-        self.full_voltage = full_voltage
-        self.full_current = full_current
+        self.full_voltage = full_scale.voltage
+        self.full_current = full_scale.current
+        self._make_command = self._frame if binary else self._line
         self._link = link
         self._modules = modules
         self._parsers: Mapping[Quantity, Callable[[str], float]] = {
-            "V": plausible(parse_volts, full_voltage, "V"),
-            "I": plausible(parse_amperes, full_current, "A"),
+            "V": plausible(parse_volts, full_scale.voltage, "V"),
+            "I": plausible(parse_amperes, full_scale.current, "A"),
         }
 
     def read(self, quantity: Quantity, channel: int) -> float:
@@ -54,10 +68,16 @@ class QontrolWire(HeaterWire):
         return neighbours(moves, known, CHANNELS_PER_MODULE)
 
     def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
-        """Set a run of channels with one VVEC, which is acknowledged with OK."""
+        """Set a run of channels of one module, which acknowledges it with OK."""
+        self._link.query_lines(self._make_command(voltages), 1, parse_ok, tolerate_events=tolerate_errors)
+
+    def _line(self, voltages: Mapping[int, float]) -> str:
         values = ",".join([f"{value:.{_VOLT_DECIMALS}f}" for value in voltages.values()])
-        command = f"VVEC{next(iter(voltages))}={values}"
-        self._link.query_lines(command, 1, parse_ok, tolerate_events=tolerate_errors)
+        return f"VVEC{next(iter(voltages))}={values}"
+
+    def _frame(self, voltages: Mapping[int, float]) -> bytes:
+        codes = [voltage_code(value, self.full_voltage) for value in voltages.values()]
+        return voltage_frame(next(iter(voltages)), codes)
 
     def finish(self, voltages: Mapping[int, float]) -> None:  # noqa: ARG002 - errors do not name their channel
         """Raise DeviceError if a module has reported an error."""

@@ -23,12 +23,18 @@ from optinc_hw.errors import (
 )
 
 OK = b"OK\n"
-FIND = (b"ID?\n", b"Q8iv-0001\n")
+FIRMWARE = (b"FIRMWARE?\n", b"v2.4.1\n")
+FIND = [(b"ID?\n", b"Q8iv-0001\n"), FIRMWARE]
+
+
+def chain_steps(modules=1, kind=b"Q8iv", full=b"+24.0000 mA\n"):
+    chain = b"".join(b"%s-%04X: %d\n" % (kind, module + 1, module) for module in range(modules))
+    scale = [(b"VFULLALL?\n", b"+12.0000 V\n" * modules), (b"IFULLALL?\n", full * modules)]
+    return [(b"NUPALL?\n", chain), *scale, (b"NUPALL?\n", chain)]
 
 
 def connect_steps(modules=1):
-    chain = b"".join(b"Q8iv-%04X: %d\n" % (module + 1, module) for module in range(modules))
-    return [FIND, (b"NUPALL?\n", chain), (b"VFULL?\n", b"+12.0000 V\n"), (b"IFULL?\n", b"+24.0000 mA\n")]
+    return [*FIND, *chain_steps(modules)]
 
 
 def lines(values, unit, count=8):
@@ -88,12 +94,11 @@ def test_leftovers_of_another_session_and_power_up_lines_do_not_disturb_connecti
     [
         (b"Q8iv-0001: 0\n", "exactly 2 modules"),
         (b"Q8iv-0001: 0\nQ8iv-0002: 1\nQ8iv-0003: 2\n", "exactly 2 modules"),
-        (b"Q8iv-0001: 0\nQ8b-0002: 1\n", "type Q8iv"),
         (b"Q8iv-0001: 0\n+1.0000 V\n", "exactly 2 modules"),
     ],
 )
 def test_wrong_chain_is_refused_and_leaves_nothing_behind(reply, message):
-    with ScriptServer(FIND, (b"NUPALL?\n", reply)) as server, pytest.raises(IdentityError, match=message):
+    with ScriptServer(*FIND, (b"NUPALL?\n", reply)) as server, pytest.raises(IdentityError, match=message):
         QontrolQ8iv("heaters", server.serial_url, modules=2, timeout=0.2)
     assert not Instrument.exist("heaters")
     with chain_on() as chain:  # the name is free
@@ -128,7 +133,7 @@ def test_taken_name_is_refused_before_the_port_is_opened():
 
 
 def test_idn_and_a_dead_link(caplog):
-    steps = [FIND, (b"FIRMWARE?\n", b"v2.4.1\n"), (b"ID?\n", HangUp())]
+    steps = [*FIND, (b"ID?\n", HangUp())]
     with chain_on(*steps) as chain:
         assert chain.IDN() == {"vendor": "Qontrol", "model": "Q8iv", "serial": "0001", "firmware": "v2.4.1"}
         with pytest.raises(LinkError):
@@ -136,7 +141,7 @@ def test_idn_and_a_dead_link(caplog):
 
 
 def test_nothing_is_printed(capsys):
-    with chain_on(FIND, (b"FIRMWARE?\n", b"v2.4.1\n")) as chain:
+    with chain_on(*FIND) as chain:
         chain.connect_message()
     assert capsys.readouterr().out == ""
 
@@ -161,7 +166,7 @@ def test_ramp_starts_at_the_measured_voltage_and_then_at_the_last_set_one():
         chain.set_voltages({1: 2.5})
         assert chain.clock.now() == 0.25
         chain.set_voltages({1: 0.25})
-        assert chain.clock.now() == 0.75
+        assert chain.clock.now() == 1.0  # an interval lies between two ramps, too
         chain.set_voltages({1: 0.25})  # already there: nothing is sent
 
 
@@ -250,7 +255,7 @@ def test_error_line_beside_the_acknowledgement(reply):
 
 
 def test_error_line_instead_of_the_acknowledgement():
-    steps = [vall(), vvec("3=0.50000", b"E13:00\n"), FIND, vall(), vvec("3=0.50000"), *SAFE]
+    steps = [vall(), vvec("3=0.50000", b"E13:00\n"), *FIND, vall(), vvec("3=0.50000"), *SAFE]
     with chain_on(*steps) as chain:
         with pytest.raises(DeviceError, match="operation forbidden"):
             chain.set_voltages({3: 0.5})
@@ -285,7 +290,7 @@ def test_later_error_line_is_reported_before_the_next_command_is_sent():
     ],
 )
 def test_bad_readings_raise_and_the_next_one_is_right(reply, error):
-    recover = [] if error is DeviceError else [FIND]
+    recover = [] if error is DeviceError else FIND
     with chain_on((b"VALL?\n", reply), *recover, vall(2.0), timeout=0.2) as chain:
         with pytest.raises(error):
             chain.read_voltages()
@@ -319,8 +324,13 @@ def test_closing_ramps_down_in_steps_after_an_exception():
 
 def test_interrupted_ramp_is_followed_by_a_ramp_down():
     class InterruptingClock(SimulatedClock):
+        interrupted = False
+
         def sleep(self, seconds):
-            raise KeyboardInterrupt
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            super().sleep(seconds)
 
     steps = [vall(), vvec("0=1.00000"), *SAFE]
     with chain_on(*steps) as chain:
@@ -356,7 +366,7 @@ def test_make_safe_zeroes_the_other_modules_when_one_fails_and_tries_again():
         vvec("0=0.50000"),
         vall(0.5, count=16),
         vvec(f"0={zeros}", None),
-        FIND,
+        *FIND,
         vvec(f"8={zeros}"),
         vall(0.5, count=16),
         vvec(f"0={zeros}"),
@@ -377,7 +387,7 @@ def test_channel_that_does_not_go_down_is_an_error():
 
 
 def test_make_safe_reopens_a_broken_link_and_checks_who_is_there():
-    steps = [vall(), vvec("0=0.50000", HangUp()), *connect_steps()[:2], vall(0.5)]
+    steps = [vall(), vvec("0=0.50000", HangUp()), *connect_steps(), vall(0.5)]
     steps += [vvec("0=" + ",".join(["0.00000"] * 8)), vall()]
     with chain_on(*steps) as chain:
         with pytest.raises(LinkError) as caught:
@@ -403,7 +413,8 @@ def test_closing_a_dead_link_never_raises_and_frees_the_name(caplog):
 
 
 def test_reconnecting_to_another_chain_is_refused():
-    steps = [(b"V0?\n", HangUp()), FIND, (b"NUPALL?\n", b"Q8iv-0009: 0\n")]
+    other = [(command, reply.replace(b"-0001", b"-0009")) for command, reply in chain_steps()]
+    steps = [(b"V0?\n", HangUp()), *FIND, *other]
     with chain_on(*steps) as chain:
         with pytest.raises(LinkError):
             chain.read_voltage(0)
@@ -414,7 +425,7 @@ def test_reconnecting_to_another_chain_is_refused():
 
 
 def test_reconnecting_forgets_what_was_set():
-    steps = [vall(), vvec("0=0.50000"), (b"V0?\n", HangUp()), *connect_steps()[:2]]
+    steps = [vall(), vvec("0=0.50000"), (b"V0?\n", HangUp()), *connect_steps()]
     steps += [vall(2.5), vvec("0=1.50000"), vvec("0=0.50000"), *SAFE]
     with chain_on(*steps) as chain:
         chain.set_voltages({0: 0.5})
@@ -435,7 +446,7 @@ def test_raw_commands_go_through_the_link_and_make_set_values_unknown():
 
 # Snapshots ------------------------------------------------------------------------------------------------------
 
-READ_ALL = [FIND, (b"FIRMWARE?\n", b"v2.4.1\n"), vall(0.1), iall(0.2)]
+READ_ALL = [*FIND, vall(0.1), iall(0.2)]
 
 
 def test_snapshots_use_the_bus_as_documented():
