@@ -16,7 +16,12 @@ _IMPLAUSIBLE = 2.0
 
 
 def resistance_of(voltage: float, current: float) -> float:
-    """Resistance in ohm from V and A; infinite when no more current than the read-back's offset flows."""
+    """Resistance in ohm from V and A; infinite when no more current than the read-back's offset flows.
+
+    NaN, for a reading out of range, gives NaN.
+    """
+    if math.isnan(current):
+        return math.nan
     return voltage / current if current > _OPEN_A else math.inf
 
 
