@@ -1,0 +1,398 @@
+"""ID Photonics CoBrite DX, DX2 and MX tunable lasers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from qcodes.instrument import InstrumentBaseKWArgs
+from qcodes.validators import Bool, Ints, Numbers, Validator
+from typing_extensions import Unpack
+
+from drivers._cobrite_protocol import (
+    DIALECT,
+    HZ_PER_GHZ,
+    HZ_PER_THZ,
+    Refusal,
+    parse_acknowledgement,
+    parse_configuration,
+    parse_dither,
+    parse_identity,
+    parse_layout,
+    parse_limits,
+    parse_measured_level,
+    parse_monitor,
+    parse_refusal,
+)
+from drivers._laser import LaserInstrument
+from drivers._link import Link
+from drivers._parsing import Identity, parse_flag, parse_integer, parse_level, parse_number
+from drivers._visa_port import VisaPort
+from drivers.protocols import SimulatedAs
+from optinc_hw.errors import ConfigurationError, IdentityError, LimitError
+from optinc_hw.units import dbm_to_watt, m_to_nm, nm_to_m, watt_to_dbm
+
+T = TypeVar("T")
+
+_MODELS = ("DX", "DX2", "MX")
+_LIGHT_SPEED_M_S = 299_792_458.0
+_FREQUENCY_TOLERANCE_HZ = 4e7
+_OFFSET_TOLERANCE_HZ = 1e6
+_SLACK = 1e-9
+"""Relative; a limit itself must pass after its conversion."""
+
+
+class CobriteLaser(LaserInstrument):
+    """One laser of a CoBrite chassis; implements :class:`drivers.protocols.Laser`.
+
+    There is no shutter: darkness is the laser switched off. Connecting only asks (``*IDN?``, ``LAY?``, ``LIM?``) and,
+    unlike the vendor's driver, neither resets the session nor touches other lasers of the chassis; closing switches
+    this laser off if this session changed it. Every value that is set is read back. Wavelength and frequency are
+    those without ``frequency_offset``.
+
+    Parameters
+    ----------
+    name
+        Name of the instrument.
+    address
+        VISA resource, such as ``TCPIP0::192.168.1.99::2000::SOCKET``.
+    model
+        ``"DX"``, ``"DX2"`` or ``"MX"``.
+    port
+        Chassis, slot and device of the laser, each from 1.
+    timeout
+        Time in s that a complete reply may take.
+    max_power
+        Highest power in W that may be set; 40 mW, above what these lasers give, by default.
+    visalib
+        pyvisa library.
+    **kwargs
+        ``metadata`` and ``label`` of the QCoDeS instrument.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model or the form of the port is unknown.
+    LinkError
+        If the chassis cannot be reached or does not answer.
+    IdentityError
+        If something else answers, or it has no laser at this port.
+    """
+
+    simulated_as: ClassVar = SimulatedAs(kind="cobrite", option_keys=("model", "port"))
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        model: str = "DX",
+        port: Sequence[int] = (1, 1, 1),
+        timeout: float = 2.0,
+        max_power: float = 40e-3,
+        visalib: str = "@py",
+        **kwargs: Unpack[InstrumentBaseKWArgs],
+    ) -> None:
+        if model not in _MODELS:
+            raise ConfigurationError(f"{name}: model {model!r} is unknown; give one of {', '.join(_MODELS)}")
+        if len(port) != 3 or any(number < 1 for number in port):
+            raise ConfigurationError(f"{name}: port {port!r} is not chassis, slot and device, each from 1")
+        super().__init__(name, max_power, **kwargs)
+        self.address = address
+        self.model = model
+        self.port = (port[0], port[1], port[2])
+        self._place = ",".join(map(str, self.port))
+        port_to_chassis = VisaPort(address, visalib, DIALECT.terminator)
+        self._attach(Link(port_to_chassis, DIALECT, owner=name, timeout=timeout, shared_line=False))
+        self._add_light_parameters()
+        self._add_tuning_parameters()
+        self._add_state_parameters()
+        self._add_readings()
+
+    def _add_tuning_parameters(self) -> None:
+        self.frequency = self.add_parameter(
+            "frequency",
+            label="Optical frequency",
+            unit="Hz",
+            vals=Numbers(min_value=0.0),
+            get_cmd=lambda: self._ask("FREQ?", parse_number) * HZ_PER_THZ,
+            set_cmd=self.set_frequency,
+            docstring="Control the frequency; setting starts tuning, wait_settled() waits for its end.",
+        )
+        self.frequency_offset = self.add_parameter(
+            "frequency_offset",
+            label="Frequency offset",
+            unit="Hz",
+            vals=Numbers(),
+            get_cmd=lambda: self._ask("OFF?", parse_number) * HZ_PER_GHZ,
+            set_cmd=self._set_offset,
+            docstring="Control the fine tuning, which adds to the frequency.",
+        )
+
+    def _add_state_parameters(self) -> None:
+        self.output = self.add_parameter(
+            "output",
+            label="Laser output",
+            unit="",
+            vals=Bool(),
+            get_cmd=lambda: self._ask("STAT?", parse_flag),
+            set_cmd=self.set_light,
+            docstring="Control the laser output.",
+        )
+        self.dither = self.add_parameter(
+            "dither",
+            label="Dither",
+            unit="",
+            vals=Bool(),
+            get_cmd=lambda: self._ask("DIT?", parse_dither),
+            set_cmd=self._set_dither,
+            docstring="Control the dither of the wavelength lock; lasers that cannot do without it always say True.",
+        )
+
+    def _add_readings(self) -> None:
+        """Add the parameters that can only be asked for; each is one exchange, and no snapshot makes it."""
+
+        def monitor(index: int) -> Callable[[], float]:
+            return lambda: self._ask("MON?", parse_monitor)[index]
+
+        # Any: each validator has its own type of value.
+        readings: tuple[tuple[str, str, str, Callable[[], object], Validator[Any], str], ...] = (
+            (
+                "power_actual",
+                "Monitored power",
+                "W",
+                lambda: self._ask("APOW?", parse_measured_level),
+                Numbers(),
+                "Measure the power at the laser's own monitor; NaN if that has no valid reading.",
+            ),
+            ("chip_temperature", "Laser chip temperature", "K", monitor(0), Numbers(), "Measure the laser chip."),
+            ("base_temperature", "Module base temperature", "K", monitor(1), Numbers(), "Measure the module's base."),
+            ("diode_current", "Laser diode current", "A", monitor(2), Numbers(), "Measure the current of the diode."),
+            ("cooler_current", "Cooler current", "A", monitor(3), Numbers(), "Measure the current of the cooler."),
+            ("busy", "Tuning in progress", "", lambda: not self._settled(), Bool(), "Get whether the laser tunes."),
+            ("laser_alarm", "Laser alarm", "", self._ask_alarm, Ints(), "Get the alarm of this laser; 0 is none."),
+            (
+                "alarm",
+                "Chassis alarm",
+                "",
+                lambda: self._answer("ALAR?", parse_integer),
+                Ints(),
+                "Get the alarm code of the chassis; 0 is none.",
+            ),
+            ("interlock_open", "Interlock open", "", self._ask_interlock, Bool(), "Get whether it blocks the lasers."),
+            (
+                "access_level",
+                "Access level",
+                "",
+                self._ask_level,
+                Ints(),
+                "Get what this session may do; see log_in().",
+            ),
+        )
+        for name, label, unit, ask, validator, text in readings:
+            self.add_parameter(
+                name, label=label, unit=unit, vals=validator, get_cmd=ask, snapshot_value=False, docstring=text
+            )
+
+    def write_raw(self, cmd: str) -> None:
+        """Send the command ``cmd`` and check its acknowledgement; raises DeviceError if the laser refuses."""
+        self._answer(cmd, parse_acknowledgement)
+
+    def set_frequency(self, frequency_hz: float) -> None:
+        """Start tuning to a frequency in Hz; :meth:`wait_settled` waits for the end and verifies it.
+
+        Raises
+        ------
+        LimitError
+            If the laser cannot have this frequency; nothing was changed.
+        DeviceError
+            If the laser refuses.
+        """
+        self._check_frequency(frequency_hz)
+        with self._live_link().lock:
+            self._driven = True
+            self._set("FREQ", f"{frequency_hz / HZ_PER_THZ:.6f}")
+            self._expect("FREQ?", parse_number, frequency_hz / HZ_PER_THZ, _FREQUENCY_TOLERANCE_HZ / HZ_PER_THZ, "THz")
+            self._tuned_to(frequency_hz)
+
+    def set_power(self, power_w: float) -> None:
+        """Set the power setpoint in W.
+
+        Raises
+        ------
+        LimitError
+            If the laser cannot have this power or it exceeds ``max_power``; nothing was changed.
+        DeviceError
+            If the laser refuses or did not take it.
+        """
+        lowest, highest = self._limits.lowest_w, self._limits.highest_w
+        if power_w <= self.max_power and not lowest * (1.0 - _SLACK) <= power_w <= highest * (1.0 + _SLACK):
+            raise LimitError(
+                f"{self.name}: power cannot be {power_w:g} W; this laser has {lowest:g} W to {highest:g} W. Nothing "
+                f"was changed; for darkness use set_light(False)"
+            )
+        super().set_power(power_w)
+
+    def log_in(self, password: str = "IDP") -> None:
+        """Get the rights that some commands need; the password is the factory's by default.
+
+        Raises
+        ------
+        DeviceError
+            If the password is not accepted.
+        """
+        with self._live_link().lock:
+            self._answer(f"PASS {password}", parse_acknowledgement)
+            if self._ask_level() < 1:
+                raise self._live_link().device_error("the password was not accepted")
+
+    def wait_settled(self, deadline_s: float) -> None:
+        """Wait on the clock until the laser has settled, and verify what was set.
+
+        Raises
+        ------
+        DeviceError
+            If it has not settled after ``deadline_s`` s, settled at something else than was set, or has an alarm.
+        """
+        super().wait_settled(deadline_s)
+        alarm = self._ask_alarm()
+        if alarm:
+            raise self._live_link().device_error(f"the laser has alarm {alarm}; look it up in its manual")
+
+    def _set_offset(self, offset_hz: float) -> None:
+        reach = self._limits.offset_hz
+        if not abs(offset_hz) <= reach * (1.0 + _SLACK):
+            raise LimitError(
+                f"{self.name}: frequency_offset cannot be {offset_hz:g} Hz; the limits are -{reach:g} Hz and "
+                f"{reach:g} Hz. Nothing was changed"
+            )
+        with self._live_link().lock:
+            self._driven = True
+            self._set("OFF", f"{offset_hz / HZ_PER_GHZ:.3f}")
+            self._expect("OFF?", parse_number, offset_hz / HZ_PER_GHZ, _OFFSET_TOLERANCE_HZ / HZ_PER_GHZ, "GHz")
+
+    def _set_dither(self, on: bool) -> None:
+        with self._live_link().lock:
+            self._set("DIT", str(int(on)))
+            if self._ask("DIT?", parse_dither) != on:
+                raise self._not_applied("dither", not on, on, "")
+
+    def _check_wavelength(self, wavelength_m: float) -> None:
+        super()._check_wavelength(wavelength_m)
+        self._check_frequency(_LIGHT_SPEED_M_S / wavelength_m)
+
+    def _check_frequency(self, frequency_hz: float) -> None:
+        lowest, highest = self._limits.lowest_hz, self._limits.highest_hz
+        if not lowest * (1.0 - _SLACK) <= frequency_hz <= highest * (1.0 + _SLACK):
+            raise LimitError(
+                f"{self.name}: frequency cannot be {frequency_hz:g} Hz; the limits are {lowest:g} Hz and "
+                f"{highest:g} Hz ({_LIGHT_SPEED_M_S / highest:g} m to {_LIGHT_SPEED_M_S / lowest:g} m). Nothing was "
+                f"changed"
+            )
+
+    def _tuned_to(self, frequency_hz: float) -> None:
+        wavelength_m = _LIGHT_SPEED_M_S / frequency_hz
+        self._target_wavelength = wavelength_m
+        self.frequency.cache.set(frequency_hz)
+        self.wavelength.cache.set(wavelength_m)
+
+    def _send_wavelength(self, wavelength_m: float) -> None:
+        self._set("WAV", f"{m_to_nm(wavelength_m):.4f}")
+        self._expect("WAV?", parse_number, m_to_nm(wavelength_m), m_to_nm(self.wavelength_tolerance), "nm")
+        self._tuned_to(_LIGHT_SPEED_M_S / wavelength_m)
+
+    def _send_power(self, power_w: float) -> None:
+        self._set("POW", f"{watt_to_dbm(power_w):.2f}")
+        self._expect("POW?", parse_level, watt_to_dbm(power_w), self.power_tolerance_db, "dBm")
+
+    def _ask_wavelength(self) -> float:
+        return nm_to_m(self._ask("WAV?", parse_number))
+
+    def _ask_power(self) -> float:
+        return dbm_to_watt(self._ask("POW?", parse_level))
+
+    def _settled(self) -> bool:
+        return not self._ask("BUSY?", parse_flag)
+
+    def _ask_alarm(self) -> int:
+        return self._ask("LALAR?", parse_integer)
+
+    def _ask_interlock(self) -> bool:
+        return self._answer("INTL?", parse_flag)
+
+    def _ask_level(self) -> int:
+        return self._answer("PASS?", parse_integer)
+
+    def _emit(self, on: bool) -> None:
+        self._set("STAT", str(int(on)))
+        if self._ask("STAT?", parse_flag) != on:
+            if on and self._ask_interlock():
+                raise self._live_link().device_error("the laser stays off because the interlock is open; close it")
+            raise self._not_applied("output (STAT)", int(not on), int(on), "")
+        self.output.cache.set(on)
+
+    def _set(self, command: str, value: str) -> None:
+        """Set a value of this laser; the laser acknowledges or refuses."""
+        self._answer(f"{command} {self._place},{value}", parse_acknowledgement)
+
+    def _expect(self, query: str, parse: Callable[[str], float], wanted: float, tolerance: float, unit: str) -> None:
+        """Read a value back."""
+        actual = self._ask(query, parse)
+        if not abs(actual - wanted) <= tolerance:
+            raise self._not_applied(query.rstrip("?"), actual, wanted, unit)
+
+    def _ask(self, query: str, parse: Callable[[str], T]) -> T:
+        """Ask about this laser."""
+        return self._answer(f"{query} {self._place}", parse)
+
+    def _answer(self, command: str, parse: Callable[[str], T]) -> T:
+        """Send a command or query and parse its answer; raises DeviceError if the laser refuses."""
+
+        def parse_answer(text: str) -> T | Refusal:
+            refusal = parse_refusal(text)
+            return parse(text) if refusal is None else refusal
+
+        link = self._live_link()
+        answer = link.query(command, parse_answer)
+        if isinstance(answer, Refusal):
+            raise link.device_error(f"{command!r} was refused with {answer}")
+        return answer
+
+    def _identify(self) -> None:
+        identity = self._ask_identity()
+        if not identity.model.upper().startswith("COBRITE"):
+            raise IdentityError(
+                f"{self.name} at {self.address}: {identity} answers, but an ID Photonics CoBrite is expected; correct "
+                f"the address or the driver"
+            )
+        before: Identity | None = getattr(self, "_identity", None)
+        if before is not None and identity != before:
+            raise IdentityError(
+                f"{self.name} at {self.address}: {identity} answers now, but it was {before}; another instrument is at "
+                f"this address"
+            )
+        is_mx, devices = self._answer("LAY?", parse_layout)
+        chassis, slot, device = self.port
+        if is_mx != (self.model == "MX") or device > devices.get((chassis, slot), 0):
+            found = ", ".join(f"{count} at {place[0]},{place[1]}" for place, count in devices.items())
+            raise IdentityError(
+                f"{self.name} at {self.address}: a CoBrite {'MX' if is_mx else 'DX'} answers with these lasers by "
+                f"chassis and slot: {found}; model is {self.model}, port is {self._place}. Correct model or port"
+            )
+        self._limits = self._ask("LIM?", parse_limits)
+        self._identity = identity
+
+    def _ask_identity(self) -> Identity:
+        return self._answer("*IDN?", parse_identity)
+
+    def _snapshot_complete(self) -> bool:
+        return self.IDN.cache.valid and self.dither.cache.valid
+
+    def _refresh(self) -> None:
+        self.IDN.get()
+        now = self._ask("CONF?", parse_configuration)
+        self.frequency.cache.set(now.frequency_hz)
+        self.wavelength.cache.set(_LIGHT_SPEED_M_S / now.frequency_hz)
+        self.frequency_offset.cache.set(now.offset_hz)
+        self.power.cache.set(now.power_w)
+        self.power_dbm.cache.set(watt_to_dbm(now.power_w))
+        self.output.cache.set(now.on)
+        self.dither.cache.set(now.dither)
