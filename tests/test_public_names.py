@@ -43,6 +43,11 @@ NAMES = {
         SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC
         SimulatedQDevilQDAC2 SimulatedQontrolQ8iv SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench
     """,
+    "simulated_instruments.faults": """
+        BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep
+        FlippedBit Frozen Garbled Glued Late LinkFault LostReply LostWrite ModeHop OffsetDetector OpenHeater PowerDrop
+        Refused Restarted SaturatedDetector ShortedHeater Split Stuttered Truncated Unasked WrongIdentity
+    """,
 }
 
 SIGNATURES = {
