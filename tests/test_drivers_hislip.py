@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import re
 import threading
 import warnings
@@ -66,11 +67,14 @@ def linked(replies, timeout=5.0):
 
 @contextlib.contextmanager
 def backend_leaks_sockets():
-    """Where pyvisa-py cannot open a HiSLIP connection, it leaves the socket to the garbage collector."""
+    """Where pyvisa-py cannot open a HiSLIP connection, it leaves the socket to its log and the garbage collector."""
+    log = logging.getLogger("pyvisa")
+    log.disabled = True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
         gc.collect()
+    log.disabled = False
 
 
 def block(data):
