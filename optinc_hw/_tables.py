@@ -9,7 +9,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from calibration import CalibrationRecord, Verification
     from optinc_hw._doctor import Diagnosis
-    from optinc_hw.bench import BenchReport
+    from optinc_hw.bench import BenchReport, ServedBench
     from optinc_hw.demo import DemoSummary
 
 
@@ -48,6 +48,14 @@ def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
         way = (escape(wire.switch or ""),) if switched else ()
         detectors.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel), *way)
     return mesh, instruments, heaters, detectors
+
+
+def served_table(served: "ServedBench") -> Table:
+    """Return the addresses of simulated instruments."""
+    table = _table("Simulated instruments", "name", "address", "pseudo-terminal")
+    for name, address in served.addresses.items():
+        table.add_row(escape(name), escape(address), escape(served.terminals.get(name, "")))
+    return table
 
 
 def demo_tables(summary: "DemoSummary") -> tuple[Table, ...]:

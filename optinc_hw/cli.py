@@ -6,7 +6,9 @@ Only this module prints.  Everything heavy is imported inside the commands, so t
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _PLAIN_WIDTH = 140
+_LONGEST_WAIT_S = 1.0
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 app = typer.Typer(
@@ -194,6 +197,33 @@ def verify(
 
 
 @app.command()
+def simulate(
+    context: typer.Context,
+    bench: BenchFolder,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated chip.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder to write a bench folder to that uses the addresses.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="CSV file for every voltage that is set on a heater.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve simulated instruments for a bench folder to other programs until Ctrl-C; prints a station file."""
+    with _reported(context):
+        from optinc_hw._tables import served_table
+        from optinc_hw.bench import serve_bench
+
+        with serve_bench(bench, seed=seed, trace=trace) as served:
+            if out is not None:
+                served.write_folder(out)
+            if as_json:
+                typer.echo(json.dumps(asdict(served), indent=2))
+            else:
+                typer.echo(served.station)
+                _console(stderr=True).print(served_table(served))
+            sys.stdout.flush()
+            _note(f"serving on 127.0.0.1{'' if out is None else f', bench folder {out}'}; Ctrl-C ends it")
+            _wait_for_interrupt()
+
+
+@app.command()
 def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show versions, optional packages, serial ports and VISA backends; exit code 1 if something is missing."""
     with _reported(context, check_packages=False):
@@ -251,6 +281,19 @@ def _ask(bench: "Bench", simulate: bool, yes: bool) -> None:
     if not typer.confirm(question, err=True):
         _complain("nothing was changed")
         raise typer.Exit(EXIT_FAILURE)
+
+
+def _wait_for_interrupt() -> None:
+    """Return when the user presses Ctrl-C or the process gets SIGTERM."""
+    stop = threading.Event()
+    former = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    try:
+        while not stop.wait(_LONGEST_WAIT_S):  # a wait without end could not be interrupted on Windows
+            pass
+    except KeyboardInterrupt:
+        _note("stopped")
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _placeholder_addresses(names: tuple[str, ...]) -> dict[str, str]:

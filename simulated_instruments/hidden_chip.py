@@ -77,6 +77,7 @@ class HiddenChip:
         self._readouts: dict[tuple[int, ...], Readout] = {}
         self._faults = ChipFaults(layout, parameters)
         self._heater_listeners: list[HeaterListener] = []
+        self._change_listeners: list[Callable[[], None]] = []
 
     @classmethod
     def from_seed(
@@ -176,6 +177,7 @@ class HiddenChip:
             if not 0.0 <= voltage < math.inf:
                 name = self.layout.heaters[heater]
                 raise ConfigurationError(f"hidden chip: heater {name} cannot take {voltage!r} V; give 0 V or more")
+        self._announce_change()
         with self._lock:
             now = self._clock.now()
             self._advance(now)
@@ -188,6 +190,11 @@ class HiddenChip:
         """Let ``listener`` be called with the time in s and V by heater index whenever voltages are set."""
         with self._lock:
             self._heater_listeners.append(listener)
+
+    def watch_changes(self, listener: Callable[[], None]) -> None:
+        """Let ``listener`` be called just before voltages or light are changed: it may sample what was until now."""
+        with self._lock:
+            self._change_listeners.append(listener)
 
     def heater_voltage(self, heater: int) -> float:
         """Return the voltage on a heater in V."""
@@ -236,6 +243,7 @@ class HiddenChip:
 
     def heal(self) -> None:
         """End all faults, and forget those to come."""
+        self._announce_change()
         with self._lock:
             now = self._clock.now()
             self._advance(now)
@@ -262,6 +270,7 @@ class HiddenChip:
         """
         if not (0.0 <= power_w < math.inf and 0.0 < wavelength_m < math.inf):
             raise ConfigurationError(f"hidden chip: laser of {power_w!r} W at {wavelength_m!r} m is not possible")
+        self._announce_change()
         with self._lock:
             now = self._clock.now()
             self._apply_coming_light(now)
@@ -278,6 +287,7 @@ class HiddenChip:
             Power in W and wavelength in m at a time on the clock in s. It is called at every reading and must depend
             on the time alone: asking an instrument there could wait for ever.
         """
+        self._announce_change()
         with self._lock:
             self._apply_coming_light(self._clock.now())
             self._coming_light = None
@@ -286,7 +296,7 @@ class HiddenChip:
     def detector_powers(self) -> FloatArray:
         """Return the (2n,) optical powers in W on the photodiodes at the clock's present time."""
         with self._lock:
-            return self._powers() * 1.0
+            return self._powers(self._clock.now()) * 1.0
 
     def measure(self, detectors: Sequence[int], averaging_time_s: float | FloatArray) -> FloatArray:
         """Return what electronics behind photodiodes read at the present time: gain, dark offset, noise.
@@ -303,26 +313,53 @@ class HiddenChip:
         NDArray
             (len,) readings in W; may be negative in the dark.
         """
-        group = tuple(detectors)
         with self._lock:
-            readout = self._readouts.get(group)
-            if readout is None:
-                readout = self._readouts[group] = Readout(group, self.parameters, self.effects, self._noise_entropy)
-            powers = self._powers()
+            now = self._clock.now()
+            readout = self._readout(detectors)
+            powers = self._powers(now)
             if not self._faults:
                 return readout.read(powers[readout.index], averaging_time_s)
-            now = self._clock.now()
             seen = self._faults.seen(now, powers)
             reading = readout.read(seen[readout.index], averaging_time_s)
             return self._faults.readings(now, readout.index, seen, reading)
+
+    def sample(self, detectors: Sequence[int], averaging_time_s: float, at_s: float, count: int) -> FloatArray:
+        """Return (count, len) readings in W of light as it is at ``at_s``; see ``measure``.
+
+        ``at_s`` is a time on the clock in s, neither before the last change or reading nor in the future.
+        """
+        with self._lock:
+            readout = self._readout(detectors)
+            seen = self._faults.seen(at_s, self._powers(at_s))
+            readings = readout.read_series(seen[readout.index], averaging_time_s, count)
+            return self._faults.readings(at_s, readout.index, seen, readings)
+
+    def steady_until(self, at_s: float) -> float:
+        """Return the time in s until which light and heat stay as at ``at_s`` by themselves; ``at_s`` if they move."""
+        with self._lock:
+            self._powers(at_s)
+            if self._faults or self._light_at is not None or not self._heaters.settled:
+                return at_s
+            return math.inf if self._coming_light is None else self._coming_light[0]
 
     def generator(self, name: str) -> np.random.Generator:
         """Return a new Generator for the noise of the instrument ``name``, the same for the same chip and name."""
         key = (_INSTRUMENT_STREAM, zlib.crc32(name.encode()))
         return np.random.default_rng(np.random.SeedSequence(self._noise_entropy, spawn_key=key))
 
-    def _powers(self) -> FloatArray:
-        now = self._clock.now()
+    def _announce_change(self) -> None:
+        # Not under the chip's lock: a listener takes a lock of its own, under which it asks the chip.
+        for listener in self._change_listeners:
+            listener()
+
+    def _readout(self, detectors: Sequence[int]) -> Readout:
+        group = tuple(detectors)
+        readout = self._readouts.get(group)
+        if readout is None:
+            readout = self._readouts[group] = Readout(group, self.parameters, self.effects, self._noise_entropy)
+        return readout
+
+    def _powers(self, now: float) -> FloatArray:
         if self._coming_light is not None or self._light_at is not None:
             self._apply_coming_light(now)
         self._advance(now)

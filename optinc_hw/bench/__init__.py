@@ -16,6 +16,7 @@ from optinc_hw.bench.description import BenchDescription, read_description  # no
 from optinc_hw.bench.interlock import Interlock  # noqa: E402
 from optinc_hw.bench.readings import DetectorReading, HeaterReading  # noqa: E402
 from optinc_hw.bench.record import CalibrationRecord  # noqa: E402
+from optinc_hw.bench.serve import ServedBench, serve_bench  # noqa: E402
 from optinc_hw.bench.station_file import StationFile  # noqa: E402
 from optinc_hw.bench.tile_runner import BenchTileRunner, TwinTileRunner  # noqa: E402
 from optinc_hw.bench.write import instrument_names, write_bench_folder  # noqa: E402
@@ -37,6 +38,7 @@ __all__ = [
     "Interlock",
     "MeshRow",
     "PhotonicChip",
+    "ServedBench",
     "StationFile",
     "TileRunner",
     "TwinTileRunner",
@@ -44,6 +46,7 @@ __all__ = [
     "check_bench",
     "instrument_names",
     "read_description",
+    "serve_bench",
     "write_bench_folder",
 ]
 

@@ -1,19 +1,24 @@
 """Simulated instruments for a bench folder: the same two files, only the addresses differ."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from optinc_hw.bench.description import BenchDescription
 from optinc_hw.bench.station_file import STATION_FILE, driver_options, driver_size, resolve_driver, simulated_as
-from optinc_hw.clock import Clock, SimulatedClock
+from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from simulated_instruments import SimulatedBench
 
-def start_simulation(description: BenchDescription, seed: int, stack: ExitStack) -> tuple[Mapping[str, str], Clock]:
+
+def start_simulation(
+    description: BenchDescription, seed: int, stack: ExitStack, clock: Clock, trace: Path | None = None
+) -> "SimulatedBench":
     """Start simulated instruments around one hidden chip; ``stack`` stops them.
 
-    Nothing but the addresses and the clock leaves this function: who drives the bench learns about the chip
-    only by measuring.
+    Who drives the bench gets nothing of the result but addresses: it learns about the chip only by measuring.
 
     Parameters
     ----------
@@ -23,21 +28,27 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
         Seed of the hidden chip.
     stack
         Gets the callback that stops the servers.
-
-    Returns
-    -------
-    addresses, clock
-        Address of each simulated instrument, and the clock on which its time passes.
+    clock
+        Clock on which the instruments' time passes.
+    trace
+        CSV file to which every voltage of a heater is written.
 
     Raises
     ------
     ConfigurationError
-        If a driver has no simulated counterpart, or the seed is negative.
+        If a driver has no simulated counterpart, the seed is negative, or the trace cannot be written.
     """
     if seed < 0:
         raise ConfigurationError(f"seed = {seed}: seeds of simulated chips are integers of at least 0")
     counterparts = _counterparts(description)
-    from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench, SwitchPath
+    from simulated_instruments import (
+        BenchWiring,
+        HeaterTrace,
+        HiddenChip,
+        InstrumentSpec,
+        SimulatedBench,
+        SwitchPath,
+    )
 
     specs = [InstrumentSpec(name, kind, size, options) for name, (kind, size, options) in counterparts.items()]
     chip = description.chip
@@ -51,12 +62,15 @@ def start_simulation(description: BenchDescription, seed: int, stack: ExitStack)
             if (way := entry.switch) is not None
         },
     )
-    clock = SimulatedClock()
     hidden = HiddenChip.from_seed(
         seed, ports=chip.ports, mesh=description.layout.mesh, stuck_rad=chip.mesh.stuck_rad, clock=clock
     )
-    simulated = stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
-    return dict(simulated.addresses), clock
+    if trace is not None:
+        try:
+            stack.enter_context(HeaterTrace(hidden, trace))
+        except OSError as error:
+            raise ConfigurationError(f"{trace}: the heater trace cannot be written ({error})") from error
+    return stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
 
 
 def _counterparts(description: BenchDescription) -> dict[str, tuple[str, int, dict[str, str]]]:

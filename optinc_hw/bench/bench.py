@@ -22,7 +22,7 @@ from optinc_hw.bench.description import BenchDescription, read_description
 from optinc_hw.bench.interlock import Interlock
 from optinc_hw.bench.readings import DetectorReading, HeaterReading
 from optinc_hw.bench.write import instrument_names, write_bench_folder
-from optinc_hw.clock import Clock, WallClock
+from optinc_hw.clock import Clock, SimulatedClock, WallClock
 from optinc_hw.errors import InstrumentError
 from optinc_hw.photonics.layout import ChipLayout
 
@@ -141,7 +141,8 @@ class Bench:
         with resources as stack:
             record = store.load()
             if simulate:
-                addresses, clock = start_simulation(description, seed, stack)
+                clock: Clock = SimulatedClock()
+                addresses = start_simulation(description, seed, stack, clock).addresses
                 instruments = connect(description, clock, addresses, stack)
             else:
                 clock = WallClock()
