@@ -3,8 +3,9 @@
 import re
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from optinc_hw.clock import Clock
@@ -29,9 +30,28 @@ from simulated_instruments._fault_kinds import (
 )
 from simulated_instruments._session import BusSession, Session, SimulatedInstrument
 
-_COMMAND = re.compile(rb"[^\r\n]*[\r\n]+")
-_TERMINATOR = re.compile(rb"[\r\n]*\Z")
+_REPLY_ENDS = b"\r\n;"
+_KEPT_HITS = 1000
 _BINARY = 0x80  # first byte of a frame of the protocols that have frames beside lines
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A fault that happened.
+
+    Attributes
+    ----------
+    fault
+        What it was.
+    command
+        The command that it hit, without terminator; empty for a client that connected.
+    reply
+        The genuine reply; empty if the instrument did not get to it.
+    """
+
+    fault: LinkFault
+    command: bytes
+    reply: bytes
 
 
 class Injection:
@@ -93,12 +113,17 @@ class FaultyInstrument:
         The instrument, which knows nothing of it.
     clock
         Time of the bench.
+    command_ends
+        Characters that end a command.
     """
 
-    def __init__(self, instrument: SimulatedInstrument, clock: Clock) -> None:
+    def __init__(self, instrument: SimulatedInstrument, clock: Clock, command_ends: bytes = b"\r\n") -> None:
         self.instrument = instrument
+        self.command_ends = command_ends
         self.counts: Counter[str] = Counter()
         """How often each kind of fault has happened."""
+        self.hits: deque[Hit] = deque(maxlen=_KEPT_HITS)
+        """The latest faults that have happened."""
         self.disturbed = False
         """Whether a fault is in wait."""
         self.closing = threading.Event()
@@ -146,8 +171,10 @@ class FaultyInstrument:
             self._injections.clear()
             self.disturbed = False
 
-    def strike(self, hits: Literal["reply", "command", "connection"], command: bytes) -> LinkFault | None:
-        """Return the fault that hits ``command``, if any."""
+    def strike(
+        self, hits: Literal["reply", "command", "connection"], command: bytes, reply: bytes = b""
+    ) -> LinkFault | None:
+        """Return the fault that hits ``command``, whose genuine reply is ``reply``, if any."""
         with self._lock:
             now = self._clock.now()
             self._injections = [injection for injection in self._injections if not injection.spent(now)]
@@ -158,6 +185,7 @@ class FaultyInstrument:
             eager[0].hits += 1
             fault = eager[0].fault
             self.counts[fault_name(fault)] += 1
+            self.hits.append(Hit(fault, command, reply))
             return fault
 
     def send_unasked(self, data: bytes, *, but: "FaultySession | None" = None) -> None:
@@ -202,6 +230,8 @@ class FaultySession:
 
     def __init__(self, link: FaultyInstrument) -> None:
         self._link = link
+        ends = re.escape(link.command_ends)
+        self._command = re.compile(b"[^" + ends + b"]*[" + ends + b"]+")
         self._inner: Session = link.instrument.open_session()
         self.over = False
         """Whether a fault breaks this connection now."""
@@ -263,7 +293,7 @@ class FaultySession:
     def _commands(self) -> Iterator[bytes]:
         """Cut off whole commands: lines with their terminators, or whatever has come of a binary frame."""
         while self._rest:
-            line = None if self._rest[0] & _BINARY else _COMMAND.match(self._rest)
+            line = None if self._rest[0] & _BINARY else self._command.match(self._rest)
             if line is None and not self._rest[0] & _BINARY:
                 return
             end = len(self._rest) if line is None else line.end()
@@ -274,7 +304,7 @@ class FaultySession:
         if self._held:
             self._send_piece(self._held)
             self._held = b""
-        text = command.rstrip(b"\r\n")
+        text = command.rstrip(self._link.command_ends)
         if not text:
             self._out += self._inner.receive(command)
             return
@@ -283,7 +313,7 @@ class FaultySession:
             self._disturb_command(fault, command)
             return
         reply = self._inner.receive(command)
-        fault = self._link.strike("reply", text) if reply else None
+        fault = self._link.strike("reply", text, reply) if reply else None
         reply, self._glue = self._glue + reply, b""
         if fault is None:
             self._out += reply
@@ -360,8 +390,7 @@ def altered(fault: LinkFault, reply: bytes) -> bytes:
         case Unasked(data=data):
             return reply + data
         case WrongIdentity(reply=identity):
-            end = _TERMINATOR.search(reply)
-            return identity + (end.group() if end else b"")
+            return identity + reply[len(reply.rstrip(_REPLY_ENDS)) :]
         case _:
             raise ConfigurationError(f"fault {fault_name(fault)} does not change the bytes of a reply")
 

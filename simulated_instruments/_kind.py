@@ -68,9 +68,12 @@ class InstrumentKind:
     link
         ``"serial"`` if clients reach it as a serial port (``socket://``, pseudo-terminal), ``"socket"`` for a VISA
         socket, ``"hislip"`` for a VISA resource with message ends, on which replies may hold any byte.
+    command_ends
+        Characters that end a command, for faults that hit single commands.
     """
 
     name: str
     role: InstrumentRole
     build: Callable[[InstrumentSpec, Surroundings], SimulatedInstrument]
     link: Literal["serial", "socket", "hislip"] = "socket"
+    command_ends: bytes = b"\r\n"

@@ -101,7 +101,7 @@ class SimulatedBench:
             instrument = kind.build(spec, Surroundings(chip, clock, channels))
             if kind.role == "switch":
                 switches[spec.name] = cast("ConnectsPorts", instrument)
-            self._links[spec.name] = FaultyInstrument(instrument, clock)
+            self._links[spec.name] = FaultyInstrument(instrument, clock, kind.command_ends)
         self.faults = BenchFaults(self._links, chip, clock)
         """What goes wrong, on demand."""
         self._specs = specs

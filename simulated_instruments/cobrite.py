@@ -337,4 +337,4 @@ def _build(spec: InstrumentSpec, at: Surroundings) -> SimulatedCobrite:
     return SimulatedCobrite(at.chip, at.clock, spec.options.get("model", "DX"), (numbers[0], numbers[1], numbers[2]))
 
 
-KIND = InstrumentKind("cobrite", "laser", _build, "socket")
+KIND = InstrumentKind("cobrite", "laser", _build, "socket", command_ends=b";")

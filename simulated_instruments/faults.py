@@ -40,7 +40,7 @@ from simulated_instruments._fault_kinds import (
     fault_fields,
     fault_name,
 )
-from simulated_instruments._fault_link import FaultyInstrument, Injection
+from simulated_instruments._fault_link import FaultyInstrument, Hit, Injection
 
 __all__ = [
     "BenchFaults",
@@ -57,6 +57,7 @@ __all__ = [
     "Frozen",
     "Garbled",
     "Glued",
+    "Hit",
     "Late",
     "LinkFault",
     "LostReply",
@@ -242,6 +243,10 @@ class BenchFaults:
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how often each kind of fault has happened, by its name, for each instrument."""
         return {name: dict(link.counts) for name, link in self._links.items()}
+
+    def hits(self, instrument: str) -> tuple[Hit, ...]:
+        """Return the latest faults that happened to an instrument, up to 1000: what was hit and what was genuine."""
+        return tuple(self._link(instrument).hits)
 
     def send_unasked(self, instrument: str, data: bytes) -> None:
         """Send bytes to all clients of an instrument now; message-based clients get them with the next reply."""

@@ -35,17 +35,17 @@ NAMES = {
         fit_phase_curve fit_resistance fit_twin residual_over_noise verify
     """,
     "drivers": """
-        CobriteLaser HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace QontrolQ8iv SantecTSL570
+        CobriteLaser HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace Qontrol QontrolQ8iv SantecTSL570
         SimulatedAs Switch ThorlabsPM
     """,
     "simulated_instruments": """
         BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
         SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC
-        SimulatedQDevilQDAC2 SimulatedQontrolQ8iv SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench
+        SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench
     """,
     "simulated_instruments.faults": """
         BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep
-        FlippedBit Frozen Garbled Glued Late LinkFault LostReply LostWrite ModeHop OffsetDetector OpenHeater PowerDrop
+        FlippedBit Frozen Garbled Glued Hit Late LinkFault LostReply LostWrite ModeHop OffsetDetector OpenHeater PowerDrop
         Refused Restarted SaturatedDetector ShortedHeater Split Stuttered Truncated Unasked WrongIdentity
     """,
 }

@@ -19,6 +19,7 @@ from simulated_instruments.faults import (
     Frozen,
     Garbled,
     Glued,
+    Hit,
     Late,
     LostReply,
     LostWrite,
@@ -192,6 +193,10 @@ def test_commands_count_one_by_one_however_they_arrive(served, client):
     assert read(client, 9) == b"0\r\n0\r\n1\r\n"
     check_in_step(client, 1)
     assert served.faults.counts() == {"box": {"lost_reply": 2}, "other": {}}
+    assert served.faults.hits("box") == (
+        Hit(LostReply(), b"GET?", b"1\r\n"),
+        Hit(LostReply(), b"GET?", b"1\r\n"),
+    )
 
 
 def test_a_command_is_hit_by_one_fault_the_first_injected(served, client):
