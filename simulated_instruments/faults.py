@@ -40,7 +40,8 @@ from simulated_instruments._fault_kinds import (
     fault_fields,
     fault_name,
 )
-from simulated_instruments._fault_link import FaultyInstrument, Hit, Injection
+from simulated_instruments._fault_link import FaultyInstrument
+from simulated_instruments._fault_rules import Hit, Injection
 
 __all__ = [
     "BenchFaults",
