@@ -15,7 +15,7 @@ from simulated_instruments.keysight_n7745a import SimulatedKeysightN7745A
 from simulated_instruments.nicslab_xpow import SimulatedNicslabXPOW
 from simulated_instruments.polatis_oxc import SimulatedPolatisOXC
 from simulated_instruments.qdevil_qdac2 import SimulatedQDevilQDAC2
-from simulated_instruments.qontrol_q8iv import SimulatedQontrolQ8iv
+from simulated_instruments.qontrol import SimulatedQontrol
 from simulated_instruments.santec_tsl570 import SimulatedSantecTSL570
 from simulated_instruments.thorlabs_pm import SimulatedThorlabsPM
 
@@ -35,7 +35,7 @@ __all__ = [
     "SimulatedNicslabXPOW",
     "SimulatedPolatisOXC",
     "SimulatedQDevilQDAC2",
-    "SimulatedQontrolQ8iv",
+    "SimulatedQontrol",
     "SimulatedSantecTSL570",
     "SimulatedThorlabsPM",
     "SwitchPath",

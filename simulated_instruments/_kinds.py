@@ -8,7 +8,7 @@ from simulated_instruments import (
     nicslab_xpow,
     polatis_oxc,
     qdevil_qdac2,
-    qontrol_q8iv,
+    qontrol,
     santec_tsl570,
     thorlabs_pm,
 )
@@ -17,7 +17,8 @@ KINDS = {
     kind.name: kind
     for kind in (
         cobrite.KIND,
-        qontrol_q8iv.KIND,
+        qontrol.KIND,
+        qontrol.Q8IV_KIND,
         santec_tsl570.KIND,
         keysight_n7745a.KIND,
         polatis_oxc.KIND,

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from simulated_instruments._parameters import FloatArray
+from simulated_instruments._qontrol_modules import ModuleType
 from simulated_instruments.hidden_chip import HiddenChip
-
-FULL_VOLTAGE_V = 12.0
-FULL_CURRENT_A = 0.024
-CHANNELS_PER_MODULE = 8
 
 OVER_VOLTAGE, OVER_CURRENT = 1, 2
 UNKNOWN_COMMAND, BAD_PARAMETER, BAD_CHANNEL, FORBIDDEN, BUFFER_OVERFLOW, SERIAL_ERROR = 10, 11, 12, 13, 14, 15
+SUPPRESSED, POWERED_UP = 30, 90
+
+ChannelError = tuple[int, int, bool]
+"""An error: code, channel, and whether the value was refused."""
 
 _DAC_STEPS = 0xFFFF
 _VOLTAGE_NOISE_V = 1e-4
@@ -26,6 +27,8 @@ class QontrolChannels:
 
     Parameters
     ----------
+    kind
+        Type of the modules.
     count
         Number of channels.
     chip
@@ -36,8 +39,9 @@ class QontrolChannels:
         Name of the instrument, which seeds its noise.
     """
 
-    def __init__(self, count: int, chip: HiddenChip, heaters: Mapping[int, int], name: str) -> None:
+    def __init__(self, kind: ModuleType, count: int, chip: HiddenChip, heaters: Mapping[int, int], name: str) -> None:
         self.count = count
+        self._full_voltage, self._full_current = kind.full_voltage_v, kind.full_current_a
         self._chip = chip
         self._heaters = dict(heaters)
         rng = chip.generator(name)
@@ -48,17 +52,39 @@ class QontrolChannels:
         self._load = np.array([self._heaters[int(channel)] for channel in self._loaded], dtype=np.intp)
         for channel, heater in self._heaters.items():
             self._voltage[channel] = chip.heater_voltage(heater)
-        self.max_voltage_v = [FULL_VOLTAGE_V] * count
-        self.max_current_a = [FULL_CURRENT_A] * count
-        self._voltage_at_max_current = [self._voltage_for(channel, FULL_CURRENT_A) for channel in range(count)]
+        self._loads_seen = chip.resistance_revision
+        self._reset_limits()
 
-    def set_voltages(self, first: int, values: Sequence[float]) -> list[tuple[int, int, bool]]:
-        """Put voltages on a run of channels; return errors as (code, channel, whether the value was refused).
+    def restart(self) -> None:
+        """Go to 0 V, with all limits at full scale."""
+        self._reset_limits()
+        self._drive(dict.fromkeys(range(self.count), 0.0))
+
+    def _reset_limits(self) -> None:
+        self.max_voltage_v = [self._full_voltage] * self.count
+        self.max_current_a = [self._full_current] * self.count
+        self._find_voltages_at_max_current()
+
+    def _find_voltages_at_max_current(self) -> None:
+        self._voltage_at_max_current = [self._voltage_for(*limit) for limit in enumerate(self.max_current_a)]
+
+    def follow_loads(self) -> list[ChannelError]:
+        """Bring outputs down whose loads have changed and draw too much current now; return their errors."""
+        if self._chip.resistance_revision == self._loads_seen:
+            return []
+        self._loads_seen = self._chip.resistance_revision
+        self._find_voltages_at_max_current()
+        excess = [k for k in range(self.count) if self._voltage[k] > self._voltage_at_max_current[k]]
+        self._drive({channel: self._voltage_at_max_current[channel] for channel in excess})
+        return [(OVER_CURRENT, channel, False) for channel in excess]
+
+    def set_voltages(self, first: int, values: Sequence[float]) -> list[ChannelError]:
+        """Put voltages on a run of channels; return errors.
 
         A value above the limit is refused and leaves its channel as it was; a current above the limit brings the
         voltage down to where the limit is kept.
         """
-        errors: list[tuple[int, int, bool]] = []
+        errors: list[ChannelError] = []
         outputs: dict[int, float] = {}
         for channel, value in enumerate(values, start=first):
             if value > self.max_voltage_v[channel]:
@@ -71,9 +97,9 @@ class QontrolChannels:
         self._drive(outputs)
         return errors
 
-    def set_currents(self, first: int, values: Sequence[float]) -> list[tuple[int, int, bool]]:
+    def set_currents(self, first: int, values: Sequence[float]) -> list[ChannelError]:
         """Drive currents in A through a run of channels, as far as their voltage limits allow; see set_voltages."""
-        errors: list[tuple[int, int, bool]] = []
+        errors: list[ChannelError] = []
         outputs: dict[int, float] = {}
         for channel, value in enumerate(values, start=first):
             if value > self.max_current_a[channel]:
@@ -86,11 +112,11 @@ class QontrolChannels:
         self._drive(outputs)
         return errors
 
-    def set_limit(self, quantity: str, channel: int, value: float) -> list[tuple[int, int, bool]]:
+    def set_limit(self, quantity: str, channel: int, value: float) -> list[ChannelError]:
         """Set VMAX (V) or IMAX (A) of a channel and bring its output under it."""
         limits, full, code = {
-            "VMAX": (self.max_voltage_v, FULL_VOLTAGE_V, OVER_VOLTAGE),
-            "IMAX": (self.max_current_a, FULL_CURRENT_A, OVER_CURRENT),
+            "VMAX": (self.max_voltage_v, self._full_voltage, OVER_VOLTAGE),
+            "IMAX": (self.max_current_a, self._full_current, OVER_CURRENT),
         }[quantity]
         if value > full:
             return [(code, channel, True)]
@@ -121,7 +147,7 @@ class QontrolChannels:
     def _drive(self, outputs: Mapping[int, float]) -> None:
         loads: dict[int, float] = {}
         for channel, value in outputs.items():
-            voltage = round(value * (_DAC_STEPS / FULL_VOLTAGE_V)) * (FULL_VOLTAGE_V / _DAC_STEPS)
+            voltage = round(value * (_DAC_STEPS / self._full_voltage)) * (self._full_voltage / _DAC_STEPS)
             self._voltage[channel] = voltage
             heater = self._heaters.get(channel)
             if heater is not None:
