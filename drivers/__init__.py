@@ -6,10 +6,13 @@ an instrument into its safe state if the session changed its outputs.
 
 from drivers.cobrite import CobriteLaser
 from drivers.dicon import DiConMemsSwitch
+from drivers.keithley import Keithley2600
 from drivers.keysight import KeysightN7745A
+from drivers.nicslab import NicslabXPOW
 from drivers.polatis import PolatisOXC
 from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, PowerTrace, SimulatedAs, Switch
-from drivers.qontrol import QontrolQ8iv
+from drivers.qdevil import QDevilQDAC2
+from drivers.qontrol import Qontrol, QontrolQ8iv
 from drivers.santec import SantecTSL570
 from drivers.thorlabs import ThorlabsPM
 
@@ -17,12 +20,16 @@ __all__ = [
     "CobriteLaser",
     "DiConMemsSwitch",
     "HeaterBank",
+    "Keithley2600",
     "KeysightN7745A",
     "Laser",
+    "NicslabXPOW",
     "PolatisOXC",
     "PowerMeter",
     "PowerReading",
     "PowerTrace",
+    "QDevilQDAC2",
+    "Qontrol",
     "QontrolQ8iv",
     "SantecTSL570",
     "SimulatedAs",

@@ -10,6 +10,7 @@ from optinc_hw.clock import SimulatedClock
 from simulated_instruments import BenchWiring, HiddenChip, InstrumentSpec, SimulatedBench
 
 PORTS = 2
+TSP_QUERY = re.compile(rb"\*IDN\?|print\([^=]*\)")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class DriverCase:
     terminator: bytes = b"\n"
 
 
+_TSL550, _TSL770 = {"model": "TSL-550"}, {"model": "TSL-770"}
 CASES = (
     DriverCase("cobrite_dx", drivers.CobriteLaser, "laser", terminator=b";"),
     DriverCase(
@@ -40,8 +42,36 @@ CASES = (
         options={"model": "MX", "port": "[1, 3, 2]"},
         terminator=b";",
     ),
+    DriverCase("keithley_2600", drivers.Keithley2600, "heaters", 2, query=TSP_QUERY),
+    DriverCase(
+        "keithley_2601b",
+        drivers.Keithley2600,
+        "heaters",
+        init={"channels": 1, "model": "2601B"},
+        options={"model": "2601B"},
+        query=TSP_QUERY,
+    ),
+    DriverCase("nicslab_counts", drivers.NicslabXPOW, "heaters", 8, {"channels": 8, "dialect": "counts"}),
+    DriverCase(
+        "nicslab_units",
+        drivers.NicslabXPOW,
+        "heaters",
+        8,
+        {"channels": 8, "dialect": "units"},
+        {"dialect": "units"},
+    ),
+    DriverCase("qdevil_qdac2", drivers.QDevilQDAC2, "heaters", 24),
     DriverCase("qontrol_q8iv", drivers.QontrolQ8iv, "heaters", 2, {"modules": 2}),
+    DriverCase(
+        "qontrol_q8bi_binary",
+        drivers.Qontrol,
+        "heaters",
+        init={"modules": 1, "module_type": "Q8bi", "binary": True},
+        options={"module_type": "Q8bi"},
+    ),
     DriverCase("santec_tsl570", drivers.SantecTSL570, "laser", terminator=b"\r"),
+    DriverCase("santec_tsl550", drivers.SantecTSL570, "laser", 1, _TSL550, _TSL550, terminator=b"\r"),
+    DriverCase("santec_tsl770", drivers.SantecTSL570, "laser", 1, _TSL770, _TSL770, terminator=b"\r"),
     DriverCase("keysight_n7745a", drivers.KeysightN7745A, "meter", 4, {"ports": 4}),
     DriverCase("polatis_oxc", drivers.PolatisOXC, "switch", 4, {"ports": 4}),
     DriverCase("dicon_1xn", drivers.DiConMemsSwitch, "switch", 4, {"channels": 4}, terminator=b"\r"),

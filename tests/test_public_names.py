@@ -23,8 +23,8 @@ NAMES = {
     """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
-        InstrumentRow Interlock MeshRow PhotonicChip ServedBench StationFile TileRunner TwinTileRunner WiringRow
-        check_bench instrument_names read_description serve_bench write_bench_folder
+        InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip ServedBench StationFile TileRunner TwinTileRunner
+        WiringRow check_bench instrument_names measure_transfer_matrix read_description serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """
         Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner
@@ -35,8 +35,8 @@ NAMES = {
         fit_phase_curve fit_resistance fit_twin residual_over_noise verify
     """,
     "drivers": """
-        CobriteLaser HeaterBank KeysightN7745A Laser PowerMeter PowerReading PowerTrace Qontrol QontrolQ8iv SantecTSL570
-        SimulatedAs Switch ThorlabsPM
+        CobriteLaser HeaterBank Keithley2600 KeysightN7745A Laser NicslabXPOW PowerMeter PowerReading PowerTrace
+        QDevilQDAC2 Qontrol QontrolQ8iv SantecTSL570 SimulatedAs Switch ThorlabsPM
     """,
     "simulated_instruments": """
         BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
