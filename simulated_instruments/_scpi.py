@@ -17,9 +17,10 @@ _ERRORS_WAITING = 4
 
 LENGTH_UNITS = {"": 1.0, "M": 1.0, "UM": 1e-6, "NM": 1e-9, "PM": 1e-12}
 TIME_UNITS = {"": 1.0, "S": 1.0, "MS": 1e-3, "US": 1e-6, "NS": 1e-9}
+SPEED_UNITS = {"": 1.0, "M/S": 1.0, "UM/S": 1e-6, "NM/S": 1e-9, "PM/S": 1e-12}
 FREQUENCY_UNITS = {"": 1.0, "HZ": 1.0, "KHZ": 1e3, "MHZ": 1e6, "GHZ": 1e9, "THZ": 1e12}
 
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:E[+-]?\d+)?)\s*([A-Z]*)")
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:E[+-]?\d+)?)\s*([A-Z]*(?:/S)?)")
 
 
 class ScpiError(Exception):
