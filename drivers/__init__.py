@@ -4,6 +4,7 @@ Constructing and connecting only ask. Limits are checked before anything moves, 
 an instrument into its safe state if the session changed its outputs.
 """
 
+from drivers._sweep_log import SweepLog
 from drivers.cobrite import CobriteLaser
 from drivers.dicon import DiConMemsSwitch
 from drivers.keithley import Keithley2600
@@ -33,6 +34,7 @@ __all__ = [
     "QontrolQ8iv",
     "SantecTSL570",
     "SimulatedAs",
+    "SweepLog",
     "Switch",
     "ThorlabsPM",
 ]

@@ -205,11 +205,15 @@ class LaserInstrument(LinkedInstrument):
     def _check_emission(self) -> None:
         """Raise LimitError if light that is let out now would have more than ``max_power``."""
         power_w = self._ask_emitted_power()
-        if power_w > self._max_power * db_to_ratio(self.power_tolerance_db):
+        if self._exceeds_limit(power_w):
             raise LimitError(
                 f"{self.name}: the laser is set to emit {power_w:g} W, but max_power is {self._max_power:g} W. "
                 f"Nothing was changed; set a lower power first"
             )
+
+    def _exceeds_limit(self, power_w: float) -> bool:
+        """Tell whether a power in W that the laser reports is above ``max_power`` by more than rounding."""
+        return power_w > self._max_power * db_to_ratio(self.power_tolerance_db)
 
     def _verify_wavelength(self) -> None:
         if self._target_wavelength is None:

@@ -1,33 +1,48 @@
-"""Santec TSL-570 tunable laser."""
+"""Santec TSL-550, TSL-570, TSL-710 and TSL-770 tunable lasers."""
 
-import math
-import re
+from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from qcodes.instrument import InstrumentBaseKWArgs
-from qcodes.validators import Bool, Numbers
 from typing_extensions import Unpack
 
-from drivers._parsing import HIGHEST_LEVEL_DBM, is_reading, parse_flag, parse_level, parse_number, parse_reading
-from drivers._scpi import ScpiInstrument
+from drivers._parsing import parse_integer
+from drivers._santec_settings import SantecSettings
+from drivers._santec_wire import LONGEST_LOG, parse_power_log, parse_sweep_state, parse_wavelength, parse_wavelength_log
+from drivers._sweep_log import SweepLog, log_problem, points_of
 from drivers.protocols import SimulatedAs
-from optinc_hw.errors import DeviceError, LimitError
-from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm, nm_to_m, watt_to_dbm
+from optinc_hw.errors import LimitError, OptincError
 
-_MODEL = re.compile(r"TSL-(?:550|570|710|770)")
-_POLL_S = 0.01
-_WAVELENGTH_TOLERANCE_M = 0.3e-12
-_POWER_TOLERANCE_DB = 0.02
-_NANOMETRES = (400.0, 3000.0)
-"""Numbers in this range are wavelengths in nm; 193 (THz) is outside."""
+_ARMING_S = 60.0
+_SWEEP_MARGIN_S = 20.0
+_LOG_BYTES_PER_S = 1e5
 
 
-class SantecTSL570(ScpiInstrument):
-    """Tunable laser; implements :class:`drivers.protocols.Laser`.
+@dataclass(frozen=True)
+class _Sweep:
+    """A sweep that is armed; m and m/s."""
 
-    The laser has two command sets, one with nanometres and one with metres, and two power units; both can be switched
-    at its front panel. The driver changes neither: it asks before every set. Connecting only asks (``*IDN?``);
-    closing shuts the shutter if this session changed the output.
+    start_m: float
+    stop_m: float
+    speed_m_s: float
+    step_m: float
+
+    @property
+    def duration_s(self) -> float:
+        return abs(self.stop_m - self.start_m) / self.speed_m_s
+
+
+class SantecTSL570(SantecSettings):
+    """Santec TSL tunable laser (550, 570, 710 or 770); implements :class:`drivers.protocols.Laser`.
+
+    The 570 and 770 have two command sets, one with nanometres and one with metres, and all have two power units; both
+    can be switched at the front panel. The driver changes neither by itself: it asks before every set. Connecting only
+    asks (``*IDN?``); closing shuts the shutter if this session changed the light.
+
+    ``sweep`` runs one continuous wavelength sweep and returns what the laser logged. ``arm_sweep`` and
+    ``finish_sweep`` do the same in two parts, with time in between to make a power meter ready for the laser's
+    triggers.
 
     Parameters
     ----------
@@ -35,10 +50,13 @@ class SantecTSL570(ScpiInstrument):
         Name of the instrument.
     address
         VISA resource, such as ``TCPIP0::192.168.1.100::5000::SOCKET``.
+    model
+        Model that must answer, such as ``"TSL-770"``; None takes any of the four.
     timeout
         Time in s that a complete reply may take.
     max_power
-        Highest power in W that may be set; 20 mW, the laser's own maximum, by default.
+        Highest power in W that may be set, and with which light may be let out; 20 mW, the laser's own maximum, by
+        default.
     visalib
         pyvisa library.
     **kwargs
@@ -46,280 +64,206 @@ class SantecTSL570(ScpiInstrument):
 
     Raises
     ------
+    ConfigurationError
+        If there is no such model.
     LinkError
         If the laser cannot be reached or does not answer.
     IdentityError
         If something else answers.
     """
 
-    simulated_as: ClassVar = SimulatedAs(kind="santec_tsl570")
-
-    _error_query = ":SYST:ERR?"
+    simulated_as: ClassVar = SimulatedAs(kind="santec_tsl570", option_keys=("model",))
 
     def __init__(
         self,
         name: str,
         address: str,
         *,
+        model: str | None = None,
         timeout: float = 2.0,
         max_power: float = 20e-3,
         visalib: str = "@py",
         **kwargs: Unpack[InstrumentBaseKWArgs],
     ) -> None:
-        super().__init__(name, **kwargs)
-        self.address = address
-        self.max_power = max_power
-        self._driven = False
-        self._target_wavelength: float | None = None
-        self._target_power: float | None = None
-        self._attach(self._open_link(address, visalib, b"\r", timeout))
-        self._add_parameters()
+        super().__init__(name, address, model=model, timeout=timeout, max_power=max_power, visalib=visalib, **kwargs)
+        self._armed: _Sweep | None = None
+        self._add_sweep_parameters()
+        self._add_trigger_parameters()
 
-    def _add_parameters(self) -> None:
-        self.wavelength = self.add_parameter(
-            "wavelength",
-            label="Wavelength",
-            unit="m",
-            vals=Numbers(min_value=nm_to_m(_NANOMETRES[0]), max_value=nm_to_m(_NANOMETRES[1])),
-            get_cmd=self._ask_wavelength,
-            set_cmd=self.set_wavelength,
-            docstring="Control the wavelength; setting starts tuning, wait_settled() waits for its end.",
-        )
-        self.power = self.add_parameter(
-            "power",
-            label="Power setpoint",
-            unit="W",
-            vals=Numbers(min_value=0.0),
-            get_cmd=self._ask_power,
-            set_cmd=self.set_power,
-            docstring="Control the power setpoint.",
-        )
-        self.power_dbm = self.add_parameter(
-            "power_dbm",
-            label="Power setpoint",
-            unit="dBm",
-            vals=Numbers(),
-            get_cmd=lambda: watt_to_dbm(self._ask_power()),
-            set_cmd=lambda level: self.set_power(dbm_to_watt(level)),
-            snapshot_value=False,
-            docstring="Control the power setpoint as a level.",
-        )
-        self.power_actual = self.add_parameter(
-            "power_actual",
-            label="Monitored power",
-            unit="W",
-            vals=Numbers(),
-            get_cmd=self._ask_actual_power,
-            snapshot_value=False,
-            docstring="Measure the power at the laser's own monitor; NaN if that has no valid reading.",
-        )
-        self.output = self.add_parameter(
-            "output",
-            label="Laser diode",
-            unit="",
-            vals=Bool(),
-            get_cmd=lambda: self._live_link().query(":POW:STAT?", parse_flag),
-            set_cmd=self._set_output,
-            docstring="Control the laser diode.",
-        )
-        self.shutter_open = self.add_parameter(
-            "shutter_open",
-            label="Shutter open",
-            unit="",
-            vals=Bool(),
-            # On the wire 0 is open and 1 is closed.
-            get_cmd=lambda: not self._live_link().query(":POW:SHUT?", parse_flag),
-            set_cmd=self._set_shutter,
-            docstring="Control the shutter; True lets light out.",
-        )
+    def sweep(self, start_m: float, stop_m: float, speed_m_s: float, step_m: float) -> SweepLog:
+        """Run one continuous wavelength sweep and return its log; the light must be on for powers to mean anything.
 
-    @property
-    def max_power(self) -> float:
-        """Highest power in W that may be set."""
-        return self._max_power
-
-    @max_power.setter
-    def max_power(self, watts: float) -> None:
-        if not (watts > 0.0 and is_reading(watts)):
-            raise LimitError(f"{self.name}: max_power cannot be {watts} W; give a power above 0 W")
-        self._max_power = float(watts)
-
-    def set_wavelength(self, wavelength_m: float) -> None:
-        """Start tuning to a wavelength in m; :meth:`wait_settled` waits for the end and verifies it.
+        Parameters
+        ----------
+        start_m, stop_m
+            Wavelengths in m at which it begins and ends; either may be the longer one.
+        speed_m_s
+            Speed in m/s, such as 10e-9.
+        step_m
+            Distance in m of the points of the log, and of the triggers that go out.
 
         Raises
         ------
         LimitError
-            If this is no wavelength in m of a telecom laser at all; nothing was changed.
+            If the laser cannot sweep like this, or is set to emit more than ``max_power``; no sweep was started.
         DeviceError
-            If the laser refuses, for example because the wavelength is out of its range.
+            If the laser refuses, does not start or end in time, or logged another sweep; the sweep is stopped.
         """
-        if not nm_to_m(_NANOMETRES[0]) <= wavelength_m <= nm_to_m(_NANOMETRES[1]):
-            raise LimitError(
-                f"{self.name}: wavelength cannot be {wavelength_m} m; give metres, such as 1550e-9. Nothing was changed"
-            )
+        self.arm_sweep(start_m, stop_m, speed_m_s, step_m)
+        return self.finish_sweep()
+
+    def arm_sweep(self, start_m: float, stop_m: float, speed_m_s: float, step_m: float) -> None:
+        """Set a sweep up, tune to its start and wait there for a trigger; arguments and errors as for sweep()."""
+        planned = _Sweep(start_m, stop_m, speed_m_s, step_m)
+        self._check_sweep(planned)
         with self._live_link().lock:
+            self._require_no_sweep()
+            self._check_emission()
+            self._driven = True
+            self._write_checked(f":WAV:SWE:SPE {self._speed_text(speed_m_s)}")
+            self._check_range(planned)
             metres = self._uses_metres()
-            value = f"{wavelength_m:.7E}" if metres else f"{m_to_nm(wavelength_m):.4f}"
-            self._driven = True
-            self._write_checked(f":WAV {value}")
-            self._target_wavelength = wavelength_m
-            self.wavelength.cache.set(wavelength_m)
+            self._write_checked(
+                ":WAV:SWE:MOD 1",
+                f":WAV:SWE:STAR {self._length_in(metres, start_m)}",
+                f":WAV:SWE:STOP {self._length_in(metres, stop_m)}",
+                ":WAV:SWE:CYCL 1",
+                ":TRIG:OUTP 3",
+                ":TRIG:OUTP:SETT 0",
+                f":TRIG:OUTP:STEP {self._length_in(metres, step_m)}",
+                ":TRIG:INP:STAN 1",
+            )
+            self._target_wavelength = None
+            self._armed = planned
+        try:
+            # Nobody waits at the lock while the laser tunes: make_safe() must get through.
+            self._write_checked(":WAV:SWE 1")
+            self._wait_for_sweep("waiting for trigger", _ARMING_S)
+        except BaseException:
+            self._abandon_sweep()
+            raise
 
-    def set_power(self, power_w: float) -> None:
-        """Set the power setpoint in W.
+    def finish_sweep(self, *, trigger: bool = True) -> SweepLog:
+        """Trigger the sweep that is armed, wait for its end, and return its log; errors as for sweep().
+
+        Parameters
+        ----------
+        trigger
+            False leaves the trigger to whoever is connected with the trigger input (``trigger_input``).
+        """
+        planned = self._armed
+        if planned is None:
+            raise LimitError(f"{self.name}: no sweep is armed; call arm_sweep() first. Nothing was changed")
+        try:
+            if trigger:
+                self.trigger_sweep()
+            self._wait_for_sweep("stopped", planned.duration_s + _SWEEP_MARGIN_S)
+        except BaseException:
+            self._abandon_sweep()
+            raise
+        self._armed = None
+        self._write_checked(":TRIG:INP:STAN 0")
+        log = self.read_sweep_log()
+        problem = log_problem(log.wavelength_m, planned.start_m, planned.stop_m, planned.step_m)
+        if problem is not None:
+            raise self._live_link().device_error(f"the sweep is not the one that was asked for: {problem}; repeat it")
+        return log
+
+    def stop_sweep(self) -> None:
+        """Stop whatever sweep runs or waits; the laser stays at the wavelength that it has.
+
+        Raises
+        ------
+        DeviceError
+            If the laser refuses or does not stop.
+        """
+        self._armed = None
+        self._write_checked(":WAV:SWE 0", ":TRIG:INP:STAN 0")
+        self._wait_for_sweep("stopped", _ARMING_S)
+
+    def start_sweep(self, *, repeat: bool = False) -> None:
+        """Start sweeps with the settings of the ``sweep_...`` parameters; ``repeat`` goes on until ``stop_sweep``.
 
         Raises
         ------
         LimitError
-            If the power is not above 0 W or exceeds ``max_power``; nothing was changed.
+            If the laser is set to emit more than ``max_power``; nothing was changed.
         DeviceError
-            If the laser refuses.
+            If the laser refuses, or a sweep runs already.
         """
-        # 1e-9: a limit given in dBm must accept its own value after conversion.
-        if not 0.0 < power_w <= self._max_power * (1.0 + 1e-9):
-            raise LimitError(
-                f"{self.name}: power cannot be {power_w:g} W; the limits are above 0 W and up to "
-                f"{self._max_power:g} W. Nothing was changed; for darkness use set_light(False)"
+        with self._live_link().lock:
+            self._require_no_sweep()
+            self._check_emission()
+            self._driven = True
+            self._target_wavelength = None
+            self._write_checked(":WAV:SWE:REP" if repeat else ":WAV:SWE 1")
+
+    def trigger_sweep(self) -> None:
+        """Give the software trigger to a sweep that waits for one; raises DeviceError if none does."""
+        self._write_checked(":WAV:SWE:SOFT")
+
+    def read_sweep_log(self) -> SweepLog:
+        """Read the log of the latest sweep.
+
+        Raises
+        ------
+        DeviceError
+            If there is no log.
+        ReplyError
+            If its blocks have not the announced size, or hold what is no wavelength.
+        """
+        link = self._live_link()
+        with link.lock:
+            points = link.query(":READ:POIN?", parse_integer)
+            if not 0 < points <= LONGEST_LOG:
+                raise link.device_error(f"the log of the sweep has {points} points; nothing was logged")
+            patience = 4.0 * points / _LOG_BYTES_PER_S
+            wavelength_m = link.query_block(
+                ":READ:DAT?", lambda data: parse_wavelength_log(data, points), extra_time=patience
             )
-        with self._live_link().lock:
-            level = f"{power_w / WATT_PER_MILLIWATT:.4f}" if self._uses_milliwatts() else f"{watt_to_dbm(power_w):.2f}"
-            self._driven = True
-            self._write_checked(f":POW {level}")
-            self._target_power = power_w
-            self.power.cache.set(power_w)
-            self.power_dbm.cache.set(watt_to_dbm(power_w))
+            power_w = link.query_block(
+                ":READ:DAT:POW?", lambda data: parse_power_log(data, points), extra_time=patience
+            )
+        return SweepLog(wavelength_m, power_w, np.isfinite(power_w))
 
-    def set_light(self, on: bool) -> None:
-        """Switch the diode on and open the shutter, or close the shutter and leave the diode warm.
+    def _check_sweep(self, planned: _Sweep) -> None:
+        self._check_wavelength(planned.start_m)
+        self._check_wavelength(planned.stop_m)
+        self._check_speed(planned.speed_m_s)
+        span_m = abs(planned.stop_m - planned.start_m)
+        if not (1e-13 <= planned.step_m <= span_m and points_of(0.0, span_m, planned.step_m) <= LONGEST_LOG):
+            raise LimitError(
+                f"{self.name}: a sweep over {span_m:g} m cannot have steps of {planned.step_m} m; steps are 1e-13 m or "
+                f"more, at most the sweep itself, and at most {LONGEST_LOG} in number. Nothing was changed"
+            )
 
-        Raises
-        ------
-        DeviceError
-            If the laser refuses or did not do it.
-        """
-        with self._live_link().lock:
-            if on:
-                self._set_output(True)
-            self._set_shutter(on)
-
-    def wait_settled(self, deadline_s: float) -> None:
-        """Wait on the clock until the laser has settled, and verify the wavelength and power that were set.
-
-        Raises
-        ------
-        DeviceError
-            If it has not settled after ``deadline_s`` s, or settled at something else than was set.
-        """
+    def _check_range(self, planned: _Sweep) -> None:
+        """Check the ends of the sweep against the laser's range at the speed that is set."""
+        if not self.model.two_command_sets:
+            return  # these cannot be asked; the laser itself refuses what it cannot do
         link = self._live_link()
-        end = self.clock.now() + deadline_s
-        while not link.query("*OPC?", parse_flag):
-            if self.clock.now() >= end:
-                raise link.device_error(f"the laser has not settled within {deadline_s:g} s")
-            self.clock.sleep(_POLL_S)
-        with link.lock:
-            self._verify_wavelength()
-            self._verify_power()
+        shortest, longest = (link.query(f":WAV:SWE:RANG:{end}?", parse_wavelength)[0] for end in ("MIN", "MAX"))
+        slack = self.wavelength_tolerance
+        if not all(shortest - slack <= end <= longest + slack for end in (planned.start_m, planned.stop_m)):
+            raise LimitError(
+                f"{self.name}: at {planned.speed_m_s:g} m/s a sweep cannot go from {planned.start_m:g} m to "
+                f"{planned.stop_m:g} m; the limits are {shortest:g} m and {longest:g} m. No sweep was started; a lower "
+                f"speed may have wider limits"
+            )
 
-    def make_safe(self) -> None:
-        """Close the shutter, opening a broken link anew once if need be.
+    def _require_no_sweep(self) -> None:
+        state = self._live_link().query(":WAV:SWE?", parse_sweep_state)
+        if state != "stopped":
+            raise self._live_link().device_error(f"a sweep is {state} already; wait for its end or call stop_sweep()")
 
-        Raises
-        ------
-        InstrumentError
-            If the shutter cannot be closed (a LinkError if the link is dead).
-        """
+    def _wait_for_sweep(self, state: str, deadline_s: float) -> None:
         link = self._live_link()
-        with link.lock:
-            if link.broken:
-                self.reconnect()
-            self._set_shutter(False)
+        self._wait_until(lambda: link.query(":WAV:SWE?", parse_sweep_state) == state, deadline_s, f"come to {state!r}")
 
-    def _verify_wavelength(self) -> None:
-        if self._target_wavelength is None:
-            return
-        actual = self._ask_wavelength()
-        if abs(actual - self._target_wavelength) > _WAVELENGTH_TOLERANCE_M:
-            raise self._not_applied("wavelength", actual, self._target_wavelength, "m")
-
-    def _verify_power(self) -> None:
-        if self._target_power is None:
-            return
-        actual = self._ask_power()
-        if abs(watt_to_dbm(actual) - watt_to_dbm(self._target_power)) > _POWER_TOLERANCE_DB:
-            raise self._not_applied("power", actual, self._target_power, "W")
-
-    def _not_applied(self, parameter: str, actual: object, wanted: object, unit: str) -> DeviceError:
-        return self._live_link().device_error(
-            f"{parameter} is {actual} {unit} although {wanted} {unit} was set; set it again, and check that nobody "
-            f"else uses the laser"
-        )
-
-    def _set_output(self, on: bool) -> None:
-        self._switch(":POW:STAT", "laser diode", on)
-        self.output.cache.set(on)
-
-    def _set_shutter(self, is_open: bool) -> None:
-        self._switch(":POW:SHUT", "shutter", not is_open)
-        self.shutter_open.cache.set(is_open)
-
-    def _switch(self, command: str, what: str, state: bool) -> None:
-        link = self._live_link()
-        with link.lock:
-            self._driven = True
-            self._write_checked(f"{command} {int(state)}")
-            actual = link.query(f"{command}?", parse_flag)
-            if actual != state:
-                raise self._not_applied(f"{what} ({command})", int(actual), int(state), "")
-
-    def _ask_wavelength(self) -> float:
-        return self._live_link().query(":WAV?", _parse_wavelength)[0]
-
-    def _uses_metres(self) -> bool:
-        """Tell the SCPI from the Legacy command set by the unit of the wavelength that the laser reports now."""
-        return self._live_link().query(":WAV?", _parse_wavelength)[1]
-
-    def _uses_milliwatts(self) -> bool:
-        return self._live_link().query(":POW:UNIT?", parse_flag)
-
-    def _ask_power(self) -> float:
-        link = self._live_link()
-        with link.lock:
-            if self._uses_milliwatts():
-                return link.query(":POW?", parse_number) * WATT_PER_MILLIWATT
-            return dbm_to_watt(link.query(":POW?", parse_level))
-
-    def _ask_actual_power(self) -> float:
-        link = self._live_link()
-        with link.lock:
-            milliwatts = self._uses_milliwatts()
-            value = link.query(":POW:ACT?", parse_reading)
-        if milliwatts:
-            return value * WATT_PER_MILLIWATT
-        return dbm_to_watt(value) if abs(value) <= HIGHEST_LEVEL_DBM else math.nan
-
-    def _is_driven(self) -> bool:
-        return self._driven
-
-    def _identify(self) -> None:
-        self._check_identity(self.address, ("SANTEC",), _MODEL)
-
-    def _snapshot_complete(self) -> bool:
-        return all(
-            parameter.cache.valid
-            for parameter in (self.IDN, self.wavelength, self.power, self.output, self.shutter_open)
-        )
-
-    def _refresh(self) -> None:
-        for parameter in (self.IDN, self.wavelength, self.power, self.output, self.shutter_open):
-            parameter.get()
-
-
-def _parse_wavelength(text: str) -> tuple[float, bool]:
-    """Parse a wavelength to m, and tell whether the laser speaks in metres (else nanometres)."""
-    value = parse_number(text)
-    if _NANOMETRES[0] <= value <= _NANOMETRES[1]:
-        return nm_to_m(value), False
-    if nm_to_m(_NANOMETRES[0]) <= value <= nm_to_m(_NANOMETRES[1]):
-        return value, True
-    raise ValueError(f"{text!r} is a wavelength neither in nm nor in m")
+    def _abandon_sweep(self) -> None:
+        """Stop a sweep after an error, which a second error must not hide."""
+        self._armed = None
+        try:
+            self._live_link().write(":WAV:SWE 0")
+        except OptincError as error:
+            self.log.error("%s may still be sweeping: %s", self.name, error)

@@ -18,6 +18,9 @@ LEGACY_AT_1550 = (b":WAV?\r", b"1550.0000\r")
 SCPI_AT_1550 = (b":WAV?\r", b"+1.55000000E-006\r")
 IN_DBM = (b":POW:UNIT?\r", b"0\r")
 IN_MW = (b":POW:UNIT?\r", b"1\r")
+AUTO = (b":POW:ATT:AUT?\r", b"1\r")
+MANUAL = (b":POW:ATT:AUT?\r", b"0\r")
+EMITS_1_MW = [AUTO, IN_DBM, (b":POW?\r", b"0.00\r")]
 CLOSE_SHUTTER = [(b":POW:SHUT 1\r", None), NO_ERROR, (b":POW:SHUT?\r", b"1\r")]
 
 
@@ -118,7 +121,7 @@ def test_endless_error_queue_ends():
 
 
 def test_light_is_diode_and_shutter_with_the_inverted_sense_of_the_wire():
-    steps = [NO_ERROR, (b":POW:STAT 1\r", None), NO_ERROR, (b":POW:STAT?\r", b"1\r")]
+    steps = [*EMITS_1_MW, NO_ERROR, (b":POW:STAT 1\r", None), NO_ERROR, (b":POW:STAT?\r", b"1\r")]
     steps += [(b":POW:SHUT 0\r", None), NO_ERROR, (b":POW:SHUT?\r", b"0\r"), (b":POW:SHUT?\r", b"0\r")]
     steps += [(b":POW:STAT?\r", b"+1\r"), *CLOSE_SHUTTER, *CLOSE_SHUTTER]
     with laser_on(*steps) as laser:
@@ -129,7 +132,7 @@ def test_light_is_diode_and_shutter_with_the_inverted_sense_of_the_wire():
 
 
 def test_a_switch_that_does_not_switch_is_an_error():
-    steps = [NO_ERROR, (b":POW:SHUT 0\r", None), NO_ERROR, (b":POW:SHUT?\r", b"1\r"), *CLOSE_SHUTTER]
+    steps = [*EMITS_1_MW, NO_ERROR, (b":POW:SHUT 0\r", None), NO_ERROR, (b":POW:SHUT?\r", b"1\r"), *CLOSE_SHUTTER]
     with laser_on(*steps) as laser, pytest.raises(DeviceError, match=r"shutter.*although"):
         laser.shutter_open(True)
 
@@ -138,7 +141,7 @@ def test_settling_is_waited_for_on_the_clock_and_the_targets_are_verified():
     steps = [LEGACY_AT_1550, NO_ERROR, (b":WAV 1555.0000\r", None), NO_ERROR]
     steps += [IN_DBM, (b":POW 0.00\r", None), NO_ERROR]
     steps += [(b"*OPC?\r", b"0\r"), (b"*OPC?\r", b"0\r"), (b"*OPC?\r", b"1\r"), (b":WAV?\r", b"1555.0000\r")]
-    steps += [IN_DBM, (b":POW?\r", b"0.00\r"), *CLOSE_SHUTTER]
+    steps += [IN_DBM, (b":POW?\r", b"0.00\r"), AUTO, *CLOSE_SHUTTER]
     with laser_on(*steps) as laser:
         laser.set_wavelength(1555e-9)
         laser.set_power(1e-3)
@@ -228,7 +231,8 @@ def test_crlf_replies_are_understood():
 
 
 def test_snapshots_use_the_bus_as_documented():
-    read = [IDN, LEGACY_AT_1550, IN_DBM, (b":POW?\r", b"0.00\r"), (b":POW:STAT?\r", b"0\r"), (b":POW:SHUT?\r", b"1\r")]
+    read = [IDN, LEGACY_AT_1550, IN_DBM, (b":POW?\r", b"0.00\r"), AUTO]
+    read += [(b":POW:STAT?\r", b"0\r"), (b":POW:SHUT?\r", b"1\r")]
     with laser_on(*read * 2) as laser:
         laser.snapshot_base(False)
         laser.snapshot_base(None)

@@ -36,7 +36,7 @@ NAMES = {
     """,
     "drivers": """
         CobriteLaser HeaterBank Keithley2600 KeysightN7745A Laser NicslabXPOW PowerMeter PowerReading PowerTrace
-        QDevilQDAC2 Qontrol QontrolQ8iv SantecTSL570 SimulatedAs Switch ThorlabsPM
+        QDevilQDAC2 Qontrol QontrolQ8iv SantecTSL570 SimulatedAs SweepLog Switch ThorlabsPM
     """,
     "simulated_instruments": """
         BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
