@@ -21,6 +21,16 @@ hypothesis.settings.load_profile("project")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--bench",
+        metavar="FOLDER",
+        help="bench folder whose instruments test_any_bench.py drives; its heaters and laser are raised. Default: a "
+        "simulated bench",
+    )
+
+
 _SERVER_THREADS = (" listener", " client", " pty")
 
 

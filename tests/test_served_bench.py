@@ -171,6 +171,15 @@ def test_ctrl_c_ends_the_server_in_peace(tmp_path):
         assert set(content["addresses"]) == set(instrument_names(PORTS))
 
 
+def test_the_tests_of_any_bench_run_on_served_addresses(tmp_path):
+    with served(tmp_path) as (folder, _, _):
+        tests = Path(__file__).with_name("test_any_bench.py")
+        process = start("-m", "pytest", "-q", "-p", "no:cacheprovider", "--bench", folder, tests, cwd=Path.cwd())
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, output
+        assert "5 passed" in output
+
+
 def test_the_station_file_loads_in_qcodes_and_keeps_its_comments(tmp_path):
     folder = write_folder(tmp_path / "bench")
     with serve_bench(folder, seed=4) as bench:

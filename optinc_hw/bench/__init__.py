@@ -14,6 +14,7 @@ from optinc_hw.bench.check import BenchReport, InstrumentRow, MeshRow, WiringRow
 from optinc_hw.bench.chip_file import ChipFile  # noqa: E402
 from optinc_hw.bench.description import BenchDescription, read_description  # noqa: E402
 from optinc_hw.bench.interlock import Interlock  # noqa: E402
+from optinc_hw.bench.phases import PhaseDrive, measure_transfer_matrix  # noqa: E402
 from optinc_hw.bench.readings import DetectorReading, HeaterReading  # noqa: E402
 from optinc_hw.bench.record import CalibrationRecord  # noqa: E402
 from optinc_hw.bench.serve import ServedBench, serve_bench  # noqa: E402
@@ -37,6 +38,7 @@ __all__ = [
     "InstrumentRow",
     "Interlock",
     "MeshRow",
+    "PhaseDrive",
     "PhotonicChip",
     "ServedBench",
     "StationFile",
@@ -45,6 +47,7 @@ __all__ = [
     "WiringRow",
     "check_bench",
     "instrument_names",
+    "measure_transfer_matrix",
     "read_description",
     "serve_bench",
     "write_bench_folder",

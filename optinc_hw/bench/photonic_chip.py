@@ -1,4 +1,4 @@
-"""The chip as a QCoDeS instrument: heater voltages and detector powers as parameters for ``dond``."""
+"""The chip as a QCoDeS instrument: heater voltages and phases, detector powers and transfer matrix for ``dond``."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from qcodes.parameters import Parameter, ParameterWithSetpoints
 from qcodes.validators import Arrays, Bool, Numbers
 
 from optinc_hw.bench.bench import Bench
+from optinc_hw.bench.phases import PhaseDrive, measure_transfer_matrix
+from optinc_hw.bench.record import CalibrationRecord
 from optinc_hw.errors import ConfigurationError
 
 
@@ -55,6 +57,19 @@ class HeaterChannel(InstrumentChannel):
             docstring="Control the heater's electrical power, computed with the calibrated or nominal resistance.",
         )
         """Electrical power in W, computed from the voltage."""
+        self.phase: Parameter = self.add_parameter(
+            "phase",
+            label=f"{name} phase",
+            unit="rad",
+            get_cmd=lambda: float(parent.phase_drive().phases()[index]),
+            set_cmd=(lambda value: parent.phase_drive().set({index: value})) if movable else False,
+            vals=Numbers() if movable else None,
+            snapshot_get=False,
+            snapshot_value=False,
+            docstring="Control the phase by the calibration in force, holding those of all other heaters; set modulo "
+            "2 pi, got as the heat gives it. Needs a calibration.",
+        )
+        """Phase in rad, by the calibration."""
 
     def _get_voltage(self) -> float:
         return float(self._bench.voltages[self._index])
@@ -122,16 +137,12 @@ class PhotonicChip(Instrument):
         self.heaters: ChannelList[HeaterChannel] = heaters
         """All heaters in the layout's order."""
         self.add_submodule("heaters", heaters.to_channel_tuple())
+        self._phase_drive: tuple[CalibrationRecord | None, PhaseDrive | None] = (None, None)
+        self._add_heater_arrays(len(layout.heaters))
+        self._add_transfer_matrix(layout.ports)
         count = len(layout.detectors)
-        self.port_index: Parameter = self.add_parameter(
-            "port_index",
-            label="Detector",
-            unit="",
-            get_cmd=lambda: np.arange(count, dtype=np.float64),
-            vals=Arrays(shape=(count,)),
-            snapshot_value=False,
-            docstring="Get the positions of the photodiodes: all plus ports, then all minus ports.",
-        )
+        what = "the photodiodes' positions (all plus ports, then all minus ports)"
+        self.port_index: Parameter = self._index_parameter("port_index", "Detector", count, what)
         """Setpoints of ``powers``."""
         self.powers: ParameterWithSetpoints = self.add_parameter(
             "powers",
@@ -154,6 +165,86 @@ class PhotonicChip(Instrument):
             docstring="Set whether the laser's light enters the chip.",
         )
         """Light on or off."""
+
+    def _add_heater_arrays(self, count: int) -> None:
+        self.heater_index: Parameter = self._index_parameter("heater_index", "Heater", count, "the heaters' positions")
+        """Setpoints of ``voltages`` and ``phases``."""
+        self.voltages: ParameterWithSetpoints = self.add_parameter(
+            "voltages",
+            ParameterWithSetpoints,
+            label="Heater voltage",
+            unit="V",
+            setpoints=(self.heater_index,),
+            get_cmd=lambda: self.bench.voltages,
+            set_cmd=self.bench.set_voltages,
+            vals=Arrays(min_value=0.0, shape=(count,)),
+            snapshot_value=False,
+            docstring="Control the voltages of all heaters, in the layout's order.",
+        )
+        """Voltages of all heaters in V."""
+        self.phases: ParameterWithSetpoints = self.add_parameter(
+            "phases",
+            ParameterWithSetpoints,
+            label="Phase",
+            unit="rad",
+            setpoints=(self.heater_index,),
+            get_cmd=lambda: self.phase_drive().phases(),
+            set_cmd=lambda values: self.phase_drive().set(
+                {k: float(values[k]) for k in np.flatnonzero(self.bench.layout.movable).tolist()}
+            ),
+            vals=Arrays(shape=(count,)),
+            snapshot_get=False,
+            snapshot_value=False,
+            docstring="Control the phases of all heaters by the calibration in force; those of stuck heaters are not "
+            "set. Needs a calibration.",
+        )
+        """Phases of all heaters in rad."""
+
+    def _add_transfer_matrix(self, ports: int) -> None:
+        self.output_port: Parameter = self._index_parameter("output_port", "Output", ports, "the receivers' positions")
+        """First setpoints of ``transfer_matrix``."""
+        self.input_port: Parameter = self._index_parameter("input_port", "Input", ports, "the inputs' positions")
+        """Second setpoints of ``transfer_matrix``."""
+        self.transfer_matrix: ParameterWithSetpoints = self.add_parameter(
+            "transfer_matrix",
+            ParameterWithSetpoints,
+            label="Field transmission",
+            unit="",
+            setpoints=(self.output_port, self.input_port),
+            get_cmd=lambda: measure_transfer_matrix(self.bench),
+            vals=Arrays(shape=(ports, ports), valid_types=(np.complexfloating,)),
+            snapshot_get=False,
+            snapshot_value=False,
+            docstring="Measure the complex matrix from mesh inputs (columns) to receivers (rows) with the input "
+            "modulators and the local oscillator; 4 readings an input. Needs a calibration; switches the light on.",
+        )
+        """Complex matrix from mesh inputs to receivers."""
+
+    def _index_parameter(self, name: str, label: str, count: int, what: str) -> Parameter:
+        index: Parameter = self.add_parameter(
+            name,
+            label=label,
+            unit="",
+            get_cmd=lambda: np.arange(count, dtype=np.float64),
+            vals=Arrays(shape=(count,)),
+            snapshot_value=False,
+            docstring=f"Get {what}, counted from 0.",
+        )
+        return index
+
+    def phase_drive(self) -> PhaseDrive:
+        """Phases by the calibration in force.
+
+        Raises
+        ------
+        CalibrationError
+            If there is none.
+        """
+        record, drive = self._phase_drive
+        if drive is None or record is not self.bench.record:
+            drive = PhaseDrive(self.bench)
+            self._phase_drive = self.bench.record, drive
+        return drive
 
     def get_idn(self) -> dict[str, str | None]:
         """Name of the chip from chip.yaml; a passive chip has no serial number or firmware of its own."""

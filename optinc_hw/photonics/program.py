@@ -101,7 +101,7 @@ class ProgrammedMatrix:
         layout = self.parameters.layout
         fields = np.zeros((len(values), layout.ports))
         fields[:, self.inputs] = values
-        theta, phi = _modulator_phases(self.parameters, fields * self.reference)
+        theta, phi = modulator_phases(self.parameters, fields * self.reference)
         generator = np.arange(2 * layout.ports)
         phases = np.empty((len(values), len(generator)))
         phases[:, layout.input_theta], phases[:, layout.input_phi] = theta, phi
@@ -115,13 +115,7 @@ class ProgrammedMatrix:
 
     def decode(self, readings_w: ArrayLike) -> NDArray[np.float64]:
         """Products ``matrix @ a`` (batch, r) from detector readings ``(batch, 2n)`` in W."""
-        p, n = self.parameters, self.parameters.ports
-        power = (np.asarray(readings_w, float) - p.dark_w) / p.gain
-        rows = len(self.matrix)
-        cosine, sine = np.cos(p.receiver_eta[:rows]), np.sin(p.receiver_eta[:rows])
-        lo = p.lo_amplitude[:rows]
-        beat = sine**2 * power[:, :rows] - cosine**2 * power[:, n : n + rows] - lo**2 * (sine**4 - cosine**4)
-        quadrature = beat / (2.0 * sine * cosine * lo)
+        quadrature = quadratures(self.parameters, np.asarray(readings_w, float))[:, : len(self.matrix)]
         return np.asarray(quadrature / (self.reference * self.row_scale) - self.leak)
 
 
@@ -166,7 +160,7 @@ def program_matrix(parameters: TwinParameters, matrix: ArrayLike, max_power_w: A
     norm = float(np.linalg.norm(target, 2))
     if norm > 1.0 + 1e-9:
         raise MatrixError(f"the matrix has spectral norm {norm:.6g}; a passive mesh realises at most 1")
-    full, floor = _modulator_range(parameters)
+    full, floor = modulator_range(parameters)
     inputs = np.sort(np.argsort(floor / full)[: target.shape[1]])
     reference = float(full[inputs].min())
     phases, row_scale, residual = _best_refinement(parameters, target, inputs)
@@ -284,6 +278,16 @@ def _read_block(
     return values.detach().numpy().reshape(rows, len(inputs)), jacobian.numpy()[:, free]
 
 
+def quadratures(parameters: TwinParameters, readings_w: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Fields (..., n) in sqrt(W) in quadrature with the local oscillator, from detector readings (..., 2n) in W."""
+    p = parameters
+    power = (readings_w - p.dark_w) / p.gain
+    plus, minus = power[..., : p.ports], power[..., p.ports :]
+    cosine, sine = np.cos(p.receiver_eta), np.sin(p.receiver_eta)
+    beat = sine**2 * plus - cosine**2 * minus - p.lo_amplitude**2 * (sine**4 - cosine**4)
+    return np.asarray(beat / (2.0 * sine * cosine * p.lo_amplitude), dtype=np.float64)
+
+
 def _quadrature(parameters: TwinParameters, phases: NDArray[np.float64]) -> NDArray[np.float64]:
     """Read quadrature (n, n) of the transfer matrix at phases (H,)."""
     with torch.no_grad():
@@ -291,7 +295,7 @@ def _quadrature(parameters: TwinParameters, phases: NDArray[np.float64]) -> NDAr
     return np.asarray(matrix[0].imag.numpy(), dtype=np.float64)
 
 
-def _modulator_range(parameters: TwinParameters) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def modulator_range(parameters: TwinParameters) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Largest and smallest field (n,) in sqrt(W) that each input modulator can send."""
     cosines, sines = np.cos(parameters.input_eta).prod(axis=-1), np.sin(parameters.input_eta).prod(axis=-1)
     return parameters.input_amplitude * (cosines + sines), parameters.input_amplitude * np.abs(cosines - sines)
@@ -302,7 +306,7 @@ def _bar(theta: ArrayLike, eta: NDArray[np.float64]) -> NDArray[np.complex128]:
     return np.asarray(cosines * np.exp(1j * np.asarray(theta)) - sines)
 
 
-def _modulator_phases(
+def modulator_phases(
     parameters: TwinParameters, fields: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Phases (batch, n) of the input modulators for real fields; where extinction ends, the real part is kept."""
