@@ -11,6 +11,7 @@ from simulated_instruments.cobrite import SimulatedCobrite
 from simulated_instruments.dicon_1xn import SimulatedDiCon1xN
 from simulated_instruments.hidden_chip import HiddenChip
 from simulated_instruments.keithley_2600 import SimulatedKeithley2600
+from simulated_instruments.keysight_laser import SimulatedKeysightLaser
 from simulated_instruments.keysight_n7745a import SimulatedKeysightN7745A
 from simulated_instruments.nicslab_xpow import SimulatedNicslabXPOW
 from simulated_instruments.polatis_oxc import SimulatedPolatisOXC
@@ -31,6 +32,7 @@ __all__ = [
     "SimulatedCobrite",
     "SimulatedDiCon1xN",
     "SimulatedKeithley2600",
+    "SimulatedKeysightLaser",
     "SimulatedKeysightN7745A",
     "SimulatedNicslabXPOW",
     "SimulatedPolatisOXC",

@@ -40,7 +40,8 @@ NAMES = {
     """,
     "simulated_instruments": """
         BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
-        SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC
+        SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser SimulatedKeysightN7745A SimulatedNicslabXPOW
+        SimulatedPolatisOXC
         SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench
     """,
     "simulated_instruments.faults": """
