@@ -50,6 +50,11 @@ class ChipHeaters:
             self.resistance_revision += 1
 
     @property
+    def settled(self) -> bool:
+        """Whether the heat has settled."""
+        return self._settled
+
+    @property
     def time(self) -> float:
         """Time in s up to which the heat is known."""
         return self._time

@@ -38,11 +38,18 @@ class Readout:
 
     def read(self, power_w: FloatArray, averaging_time_s: float | FloatArray) -> FloatArray:
         """Return readings (len(group),) in W of light ``power_w`` (len(group),) in W, averaged for a time in s."""
+        return self._with_noise(power_w, averaging_time_s, self._next_noise())
+
+    def read_series(self, power_w: FloatArray, averaging_time_s: float, count: int) -> FloatArray:
+        """Return readings (count, len(group)) in W of light that stays as it is."""
+        return self._with_noise(power_w, averaging_time_s, self._rng.standard_normal((count, len(self.index))))
+
+    def _with_noise(self, power_w: FloatArray, averaging_time_s: float | FloatArray, noise: FloatArray) -> FloatArray:
         effects = self._effects
         reading = power_w * self._gain
         variance = (effects.noise_relative * reading) ** 2 + effects.noise_floor_w**2
         sigma = np.sqrt(variance * (effects.noise_averaging_s / averaging_time_s))
-        return np.asarray(reading + self._dark_w + sigma * self._next_noise())
+        return np.asarray(reading + self._dark_w + sigma * noise)
 
     def _next_noise(self) -> FloatArray:
         """Return (len(group),) unit normal variates; they are drawn in blocks, which is much faster."""

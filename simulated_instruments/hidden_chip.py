@@ -16,6 +16,7 @@ from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
 from optinc_hw.photonics.mesh_layout import MeshLayout
 from simulated_instruments._chip_file import ChipContent, read_chip, write_chip
+from simulated_instruments._chip_light import ChipLight
 from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._fault_chip import ChipFaults
 from simulated_instruments._fault_kinds import ChipFault
@@ -68,10 +69,7 @@ class HiddenChip:
         self._lock = threading.RLock()
         self._heaters = ChipHeaters(parameters, effects.thermal_time_constant_s, self._clock.now())
         self._optics = ChipOptics(layout, effects, parameters)
-        self._laser_power_w = 0.0
-        self._wavelength_m = effects.design_wavelength_m
-        self._coming_light: tuple[float, float, float] | None = None
-        self._light_at: Callable[[float], tuple[float, float]] | None = None
+        self._light = ChipLight(effects.design_wavelength_m)
         self._unit_powers: FloatArray | None = None
         self._unit_powers_for = (-1, 0.0)
         self._readouts: dict[tuple[int, ...], Readout] = {}
@@ -154,7 +152,7 @@ class HiddenChip:
     def clock(self, clock: Clock) -> None:
         with self._lock:
             if clock is not self._clock:
-                self._apply_coming_light(math.inf)
+                self._light.change(math.inf, -math.inf, *self._light.at(math.inf))
                 self._faults.shift(clock.now() - self._clock.now())
                 self._clock = clock
                 self._heaters.restart(clock.now())
@@ -273,10 +271,7 @@ class HiddenChip:
         self._announce_change()
         with self._lock:
             now = self._clock.now()
-            self._apply_coming_light(now)
-            self._light_at = None
-            self._coming_light = (now if at_s is None else at_s, power_w, wavelength_m)
-            self._apply_coming_light(now)
+            self._light.change(now, now if at_s is None else at_s, power_w, wavelength_m)
 
     def follow_laser(self, light_at: Callable[[float], tuple[float, float]]) -> None:
         """Let light in that changes by itself (a laser that sweeps), until the next call of ``set_laser``.
@@ -289,9 +284,7 @@ class HiddenChip:
         """
         self._announce_change()
         with self._lock:
-            self._apply_coming_light(self._clock.now())
-            self._coming_light = None
-            self._light_at = light_at
+            self._light.follow(light_at)
 
     def detector_powers(self) -> FloatArray:
         """Return the (2n,) optical powers in W on the photodiodes at the clock's present time."""
@@ -338,9 +331,7 @@ class HiddenChip:
         """Return the time in s until which light and heat stay as at ``at_s`` by themselves; ``at_s`` if they move."""
         with self._lock:
             self._powers(at_s)
-            if self._faults or self._light_at is not None or not self._heaters.settled:
-                return at_s
-            return math.inf if self._coming_light is None else self._coming_light[0]
+            return self._light.steady_until(at_s) if self._heaters.settled and not self._faults else at_s
 
     def generator(self, name: str) -> np.random.Generator:
         """Return a new Generator for the noise of the instrument ``name``, the same for the same chip and name."""
@@ -360,10 +351,8 @@ class HiddenChip:
         return readout
 
     def _powers(self, now: float) -> FloatArray:
-        if self._coming_light is not None or self._light_at is not None:
-            self._apply_coming_light(now)
         self._advance(now)
-        power_w, wavelength_m = self._laser_power_w, self._wavelength_m
+        power_w, wavelength_m = self._light.at(now)
         if self._faults:
             power_w, wavelength_m = self._faults.light(now, power_w, wavelength_m)
         wanted = (self._heaters.revision, self.effects.design_wavelength_m / wavelength_m)
@@ -391,13 +380,6 @@ class HiddenChip:
     def _follow_faults(self) -> None:
         if self._faults.electrical:
             self._advance(self._clock.now())
-
-    def _apply_coming_light(self, now: float) -> None:
-        if self._light_at is not None:
-            self._laser_power_w, self._wavelength_m = self._light_at(now)
-        if self._coming_light is not None and self._coming_light[0] <= now:
-            _, self._laser_power_w, self._wavelength_m = self._coming_light
-            self._coming_light = None
 
     def _check_heater(self, heater: int) -> None:
         if not 0 <= heater < len(self.layout.heaters):
