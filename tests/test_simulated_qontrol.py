@@ -2,33 +2,16 @@
 
 import math
 import re
-import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from _qontrol_sessions import DAC_STEP_V, chain, numbers
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optinc_hw.clock import SimulatedClock
 from optinc_hw.errors import ConfigurationError
 from simulated_instruments import HiddenChip, SimulatedQontrol
-
-DAC_STEP_V = 12.0 / 0xFFFF
-CHIP = HiddenChip.from_seed(0, 2)
-
-
-def chain(modules=2, loads=14):
-    """A chain with heaters on its first channels and open channels behind them."""
-    clock = SimulatedClock()
-    chip = HiddenChip.from_seed(4, 4, clock=clock)
-    instrument = SimulatedQontrol("q", modules, chip, {k: k for k in range(loads)}, clock)
-    return instrument.open_session(), chip
-
-
-def numbers(reply, unit):
-    lines = reply.decode().splitlines()
-    assert all(re.fullmatch(rf"[+-]\d+\.\d{{4}} {unit}", line) for line in lines)
-    return np.array([float(line.split()[0]) for line in lines])
 
 
 @pytest.mark.parametrize(
@@ -204,53 +187,6 @@ def test_new_chain_finds_voltages_as_they_are():
     assert numbers(session.receive(b"V5?\n"), "V")[0] == pytest.approx(2.0, abs=1e-3)
 
 
-def frame(command, *, address=0, read=False, everywhere=False, words=(0,), extended=False):
-    header = 0x80 | 0x20 * everywhere | 0x08 * read | 0x02 * extended
-    header |= header.bit_count() % 2
-    count = struct.pack(">H", len(words)) if extended else b""
-    return bytes([header, command, 0]) + struct.pack(">H", address) + count + struct.pack(f">{len(words)}H", *words)
-
-
-def test_frames_are_those_of_the_programming_manual():
-    assert frame(0, read=True) == bytes.fromhex("88000000000000")
-    assert frame(0, read=True, everywhere=True) == bytes.fromhex("A9000000000000")
-    assert frame(0, words=(0xE8D4,)) == bytes.fromhex("8100000000E8D4")
-    assert frame(0, address=8, words=(1,) * 8, extended=True)[:7] == bytes.fromhex("82000000080008")
-
-
-def test_binary_frames():
-    session, chip = chain()
-    assert session.receive(frame(0, words=(0xE8D4,))) == b"OK\n"
-    assert chip.heater_voltage(0) == pytest.approx(0xE8D4 * DAC_STEP_V, abs=1e-9)
-    assert numbers(session.receive(frame(0, read=True)), "V")[0] == pytest.approx(chip.heater_voltage(0), abs=1e-3)
-    assert numbers(session.receive(frame(1, read=True, everywhere=True)), "mA").shape == (16,)
-    assert session.receive(frame(0, address=4, words=tuple(range(1, 9)), extended=True)) == b"OK\nOK\n"
-    assert [chip.heater_voltage(k) for k in (4, 11)] == pytest.approx([DAC_STEP_V, 8 * DAC_STEP_V])
-    assert session.receive(frame(3, address=9, words=(0x8000,))) == b"OK\n"
-    assert session.receive(frame(3, address=9, read=True)) == b"+12.0002 mA\n"
-    assert session.receive(frame(0, words=(100,), everywhere=True)) == b"OK\n"
-    assert chip.heater_voltage(13) == pytest.approx(100 * DAC_STEP_V)
-    assert session.receive(frame(0x32)) == b"\x06OK\n" * 2
-    assert session.receive(frame(0x20, read=True, everywhere=True)) == b"+12.0000 V\n" * 2
-    assert session.receive(frame(0x20)) == b"E13:00\n"
-    assert session.receive(frame(0x7E)) == b"E10:00\n"
-    assert session.receive(bytes([0x80, 0, 0, 0, 0, 0, 0])) == b"E15:01\n"
-    assert session.receive(frame(0, address=99)) == b"E12:03\n"
-
-
-@given(st.randoms(use_true_random=False))
-@settings(max_examples=30)
-def test_text_and_frames_mix_in_any_fragmentation(random):
-    session, _ = chain()
-    stream = b"ID?\n" + frame(0, words=(7,)) + b"V1=1\r\n" + frame(0, words=(1, 10, 13), extended=True) + b"NUP=0\n"
-    replies = b""
-    while stream:
-        cut = random.randint(1, len(stream))
-        replies += session.receive(stream[:cut])
-        stream = stream[cut:]
-    assert replies == b"Q8iv-0001\nOK\nOK\nOK\n\x06OK\n\x06OK\n"
-
-
 GARBLED, _ = chain(modules=1, loads=2)
 
 
@@ -258,15 +194,6 @@ GARBLED, _ = chain(modules=1, loads=2)
 def test_garbled_text_never_breaks_a_session(text):
     GARBLED.receive(text.encode("ascii") + b"\n")
     assert GARBLED.receive(b"ID?\n") == b"Q8iv-0001\n"
-
-
-@given(st.binary(max_size=64))
-def test_garbled_frames_end_at_the_latest_after_their_longest_size(garbage):
-    instrument = SimulatedQontrol("q", 1, CHIP, {0: 0}, CHIP.clock)
-    session = instrument.open_session()
-    session.receive(garbage + b"\n")
-    session.receive(b" " * 131_077 + b"\n")
-    assert session.receive(b"ID?\n") == b"Q8iv-0001\n"
 
 
 def test_endless_line_overflows():
