@@ -33,6 +33,14 @@ _COUNTS_REPLY = re.compile(r"([^=]*)=([^=,]*)V,([^=,]*)mA", re.ASCII)
 _UNITS_REPLY = re.compile(r"CH:(\d+):([^:]*):([^:]*)", re.ASCII)
 _NAMED_CHANNEL = re.compile(r"(?:CH:|Channel )(\d+)", re.ASCII)
 
+_DIALECT = Dialect(
+    terminator=b"\n",
+    resync_command="*IDN?",
+    resync_reply=re.compile(rb".*XPOW.*"),
+    confirm_command="CH:1:VAL?",
+    confirm_reply=re.compile(rb"[^=]*=[^=,]*V,[^=,]*mA|CH:\d+:[^:]*:[^:]*"),
+)
+
 XpowDialect = Literal["counts", "units"]
 """How a firmware writes levels: counts of the converters, or V and mA."""
 
@@ -190,8 +198,7 @@ class NicslabXPOW(HeaterBankInstrument):
         super().__init__(name, ramp_step=ramp_step, ramp_interval=ramp_interval, **kwargs)
         self.address = address
         self._identity: Identity | None = None
-        resync = Dialect(terminator=b"\n", resync_command="*IDN?", resync_reply=re.compile(rb".*XPOW.*"))
-        link = Link(SerialPort(address, _BAUDRATE), resync, owner=name, timeout=timeout, shared_line=True)
+        link = Link(SerialPort(address, _BAUDRATE), _DIALECT, owner=name, timeout=timeout, shared_line=True)
         self._wire = XpowWire(link, channels, dialect, tolerance, lambda: self.clock.sleep(settling_time))
         self._attach(link)
         self._add_outputs(self._wire, address)

@@ -60,7 +60,7 @@ CASES = (
         {"channels": 8, "dialect": "units"},
         {"dialect": "units"},
     ),
-    DriverCase("qdevil_qdac2", drivers.QDevilQDAC2, "heaters", 24),
+    DriverCase("qdevil_qdac2", drivers.QDevilQDAC2, "heaters", 4, {"channels": 4}),
     DriverCase("qontrol_q8iv", drivers.QontrolQ8iv, "heaters", 2, {"modules": 2}),
     DriverCase(
         "qontrol_q8bi_binary",
