@@ -35,3 +35,8 @@ class Dialect:
     command_terminator: bytes | None = None
     confirm_command: str = ""
     confirm_reply: re.Pattern[bytes] | None = None
+
+    @property
+    def command_end(self) -> bytes:
+        """What ends a command on the wire."""
+        return self.terminator if self.command_terminator is None else self.command_terminator

@@ -300,6 +300,7 @@ class HeaterBankInstrument(LinkedInstrument):
         with link.lock:
             if link.broken:
                 self.reconnect()
+            outputs.doubt_after_mishaps()
             attempt = 1
             while True:
                 try:

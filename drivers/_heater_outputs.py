@@ -124,10 +124,17 @@ class HeaterOutputs:
         self.limits = HeaterLimits(owner, wire.channel_count, wire.full_voltage, wire.full_current)
         self._owner = owner
         self._last_step: tuple[Clock, float] | None = None
+        self._mishaps = link.mishaps
 
     def forget(self) -> None:
         """Take no set voltage for granted any more, so that the next ramp starts from voltages that are read."""
         self.known[:] = np.nan
+
+    def doubt_after_mishaps(self) -> None:
+        """Forget set voltages if the link had a mishap since they were set: the instrument may have restarted."""
+        if self.link.mishaps != self._mishaps:
+            self._mishaps = self.link.mishaps
+            self.forget()
 
     @contextmanager
     def doubting_after_errors(self) -> Iterator[None]:
@@ -140,6 +147,7 @@ class HeaterOutputs:
 
     def read(self, quantity: Quantity, channel: int) -> float:
         """Read ``V`` (in V) or ``I`` (in A) of one channel."""
+        self.doubt_after_mishaps()
         if quantity == "V" and not self.wire.tells_voltage:
             return float(self.known[channel])
         with self.doubting_after_errors():
@@ -147,6 +155,7 @@ class HeaterOutputs:
 
     def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:
         """Read ``V`` (in V) or ``I`` (in A) of all channels; a voltage that the instrument cannot tell is NaN."""
+        self.doubt_after_mishaps()
         if quantity == "V" and not self.wire.tells_voltage:
             return [float(volts) for volts in self.known]
         with self.doubting_after_errors():
@@ -174,6 +183,7 @@ class HeaterOutputs:
         Raises LimitError, with the first step taken back, if a resistance that had to be measured first puts a target
         beyond a limit; otherwise raises what the wire raises, with a note on how far the ramp got.
         """
+        self.doubt_after_mishaps()
         moving = {channel: volts for channel, volts in targets.items() if volts != self.known[channel]}
         if moving:
             self._make_ready(moving)

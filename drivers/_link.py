@@ -52,6 +52,8 @@ class Link:
     def __init__(self, port: Port, dialect: Dialect, *, owner: str, timeout: float, shared_line: bool) -> None:
         self.lock = threading.RLock()
         self.timeout = timeout
+        self.mishaps = 0
+        """Failed exchanges and reconnections; after each, what was known of the instrument is in doubt."""
         self._port = port
         self._dialect = dialect
         self._owner = f"{owner} at {port.address}"
@@ -191,6 +193,7 @@ class Link:
         with self.lock:
             if self._closed:
                 raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
+            self.mishaps += 1
             self._broken = True  # stays so if the port cannot be opened
             self._port.reopen()
             self._buffer.clear()
@@ -207,9 +210,8 @@ class Link:
     def close(self) -> None:
         """Close the transport; does nothing if it is closed."""
         with self.lock:
-            if not self._closed:
-                self._closed = True
-                self._port.close()
+            self._closed = True
+            self._port.close()
 
     def device_error(self, problem: str) -> DeviceError:
         """Make an error about what the instrument itself reported, with the latest traffic."""
@@ -219,6 +221,7 @@ class Link:
     def _exchange(self, command: str | bytes, extra_time: float, tolerate_events: bool) -> Iterator[None]:
         payload = self._encode(command)
         with self.lock:
+            self.mishaps += 1  # until it has gone well
             self.synchronise()
             self._collect_unsolicited()
             self._report_events(f"before {command!r}, which was not sent", tolerate_events)
@@ -232,6 +235,7 @@ class Link:
                 raise
             self._dirty = False
             self._report_events(f"after {command!r}", tolerate_events)
+            self.mishaps -= 1
 
     def _start(self, payload: bytes, time_allowed: float) -> None:
         self._dirty = True
@@ -249,9 +253,7 @@ class Link:
             return command
         if not command.isascii() or not command.isprintable() or not command:
             raise InstrumentError(f"{self._owner}: did not send {command!r}; a command is one line of printable ASCII")
-        dialect = self._dialect
-        end = dialect.terminator if dialect.command_terminator is None else dialect.command_terminator
-        return command.encode("ascii") + end
+        return command.encode("ascii") + self._dialect.command_end
 
     def _require_usable(self) -> None:
         if self._closed:
@@ -331,9 +333,7 @@ class Link:
     def _collect_unsolicited(self) -> None:
         """Take in what arrived unasked since the last exchange: error lines, or a late or extra reply."""
         self._reply.clear()
-        chunk = self._receive(0.0)
-        if chunk:
-            self._append(chunk)
+        self._append(self._receive(0.0))
         self._check_nothing_left()
 
     def _check_nothing_left(self) -> None:

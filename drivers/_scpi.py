@@ -1,6 +1,7 @@
 """Habits that SCPI instruments share: identity, error queue, checked writes."""
 
 import re
+from typing import ClassVar
 
 from drivers._instrument import LinkedInstrument
 from drivers._link import Dialect, Link
@@ -16,14 +17,14 @@ _IDENTITY_REPLY = re.compile(rb"[^,]*[A-Za-z][^,]*,[^,]+,[^,]*,[^,]*")
 class ScpiInstrument(LinkedInstrument):
     """A SCPI instrument over VISA, with its identity in ``*IDN?`` and its errors in a queue."""
 
-    _queue_is_ours = False
-    """Whether everything in the error queue comes from this session."""
+    _queue_is_ours_since: int | None = None
+    """Mishaps of the link when everything in the error queue came from this session; None if it never did."""
 
     def _open_link(
         self, address: str, visalib: str, terminator: bytes, timeout: float, *, baudrate: int | None = None
     ) -> Link:
         """Open a VISA resource or, if a baud rate is given and the address is no VISA resource, a serial port."""
-        dialect = Dialect(terminator=terminator, resync_command="*IDN?", resync_reply=_IDENTITY_REPLY)
+        dialect = Dialect(terminator=terminator, resync_command="*IDN?", resync_reply=self._identity_reply)
         if baudrate is None or "::" in address:
             port = VisaPort(address, visalib, terminator)
             return Link(port, dialect, owner=self.name, timeout=timeout, shared_line=False)
@@ -54,18 +55,17 @@ class ScpiInstrument(LinkedInstrument):
         """Send set commands and raise DeviceError with every entry that they put into the error queue."""
         link = self._live_link()
         with link.lock:
-            if not self._queue_is_ours:
+            if self._queue_is_ours_since != link.mishaps:
                 left = self._drain_queue(link)
                 if left:
                     self.log.warning("%s: errors left in the queue by others: %s", self.name, "; ".join(left))
-                self._queue_is_ours = True
+                self._queue_is_ours_since = link.mishaps
             for command in commands:
                 link.write(command)
             errors = self._drain_queue(link)
             if errors:
-                raise link.device_error(
-                    f"after {', '.join(map(repr, commands))} the error queue held {'; '.join(errors)}"
-                )
+                after = ", ".join(map(repr, commands)) or "the last commands"
+                raise link.device_error(f"after {after} the error queue held {'; '.join(errors)}")
 
     def _not_applied(self, setting: str, actual: object, wanted: object, unit: str) -> DeviceError:
         """Make the error of a setting that the instrument took without a word, but not as it was sent."""
@@ -80,7 +80,11 @@ class ScpiInstrument(LinkedInstrument):
             code, text = link.query(self._error_query, parse_system_error)
             if code == 0:
                 return errors
-            errors.append(f"{code} {text}")
+            errors.append(self._explain_error(code, text))
         return [*errors, f"and more than {_MAX_QUEUE} others"]
+
+    def _explain_error(self, code: int, text: str) -> str:
+        """Put an entry of the error queue into words."""
+        return f"{code} {text}"
 
     _error_query = "syst:err?"

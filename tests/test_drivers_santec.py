@@ -207,7 +207,8 @@ def test_sentinel_as_setpoint_is_refused():
 
 
 def test_shutter_is_closed_through_a_reopened_link():
-    steps = [IN_DBM, NO_ERROR, (b":POW 0.00\r", None), NO_ERROR, (b":WAV?\r", HangUp()), IDN, IDN, *CLOSE_SHUTTER]
+    steps = [IN_DBM, NO_ERROR, (b":POW 0.00\r", None), NO_ERROR, (b":WAV?\r", HangUp()), IDN, IDN]
+    steps += [NO_ERROR, *CLOSE_SHUTTER]  # whose errors these are is not known after a break
     with laser_on(*steps) as laser:
         laser.set_power(1e-3)
         with pytest.raises(LinkError):
