@@ -340,7 +340,8 @@ def _name_of(kind: type[Fault]) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("_")
 
 
-FAULTS: dict[str, type[Fault]] = {_name_of(kind): kind for kind in (*_LINK_FAULTS, *_CHIP_FAULTS)}
+_KINDS: tuple[type[Fault], ...] = (*_LINK_FAULTS, *_CHIP_FAULTS)
+FAULTS = {_name_of(kind): kind for kind in _KINDS}
 """Every kind of fault by its name in scripts."""
 
 

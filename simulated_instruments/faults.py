@@ -268,7 +268,7 @@ class BenchFaults:
         self._link(instrument).swap(self._link(other))
 
     def _link(self, instrument: str | None) -> FaultyInstrument:
-        if instrument not in self._links:
+        if instrument is None or instrument not in self._links:
             raise ConfigurationError(
                 f"faults: there is no instrument {instrument!r}; there are {', '.join(self._links)}"
             )
