@@ -9,6 +9,7 @@ from drivers.cobrite import CobriteLaser
 from drivers.dicon import DiConMemsSwitch
 from drivers.keithley import Keithley2600
 from drivers.keysight import KeysightN7745A
+from drivers.keysight_laser import KeysightLaser
 from drivers.nicslab import NicslabXPOW
 from drivers.polatis import PolatisOXC
 from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, PowerTrace, SimulatedAs, Switch
@@ -22,6 +23,7 @@ __all__ = [
     "DiConMemsSwitch",
     "HeaterBank",
     "Keithley2600",
+    "KeysightLaser",
     "KeysightN7745A",
     "Laser",
     "NicslabXPOW",

@@ -72,6 +72,8 @@ CASES = (
     DriverCase("santec_tsl570", drivers.SantecTSL570, "laser", terminator=b"\r"),
     DriverCase("santec_tsl550", drivers.SantecTSL570, "laser", 1, _TSL550, _TSL550, terminator=b"\r"),
     DriverCase("santec_tsl770", drivers.SantecTSL570, "laser", 1, _TSL770, _TSL770, terminator=b"\r"),
+    DriverCase("keysight_8164b", drivers.KeysightLaser, "laser", init={"model": "8164B"}, options={"model": "8164B"}),
+    DriverCase("keysight_n7776c", drivers.KeysightLaser, "laser"),
     DriverCase("keysight_n7745a", drivers.KeysightN7745A, "meter", 4, {"ports": 4}),
     DriverCase("polatis_oxc", drivers.PolatisOXC, "switch", 4, {"ports": 4}),
     DriverCase("dicon_1xn", drivers.DiConMemsSwitch, "switch", 4, {"channels": 4}, terminator=b"\r"),

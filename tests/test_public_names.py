@@ -35,7 +35,8 @@ NAMES = {
         fit_phase_curve fit_resistance fit_twin residual_over_noise verify
     """,
     "drivers": """
-        CobriteLaser HeaterBank Keithley2600 KeysightN7745A Laser NicslabXPOW PowerMeter PowerReading PowerTrace
+        CobriteLaser HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PowerMeter PowerReading
+        PowerTrace
         QDevilQDAC2 Qontrol QontrolQ8iv SantecTSL570 SimulatedAs SweepLog Switch ThorlabsPM
     """,
     "simulated_instruments": """
