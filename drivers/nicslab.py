@@ -36,7 +36,7 @@ _NAMED_CHANNEL = re.compile(r"(?:CH:|Channel )(\d+)", re.ASCII)
 _DIALECT = Dialect(
     terminator=b"\n",
     resync_command="*IDN?",
-    resync_reply=re.compile(rb".*XPOW.*"),
+    resync_reply=re.compile(rb"[ -~]*XPOW[ -~]*"),
     confirm_command="CH:1:VAL?",
     confirm_reply=re.compile(rb"[^=]*=[^=,]*V,[^=,]*mA|CH:\d+:[^:]*:[^:]*"),
 )
