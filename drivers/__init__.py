@@ -16,6 +16,7 @@ from drivers.protocols import HeaterBank, Laser, PowerMeter, PowerReading, Power
 from drivers.qdevil import QDevilQDAC2
 from drivers.qontrol import Qontrol, QontrolQ8iv
 from drivers.santec import SantecTSL570
+from drivers.santec_mpm import SantecMPM210H
 from drivers.thorlabs import ThorlabsPM
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "QDevilQDAC2",
     "Qontrol",
     "QontrolQ8iv",
+    "SantecMPM210H",
     "SantecTSL570",
     "SimulatedAs",
     "SweepLog",

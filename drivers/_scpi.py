@@ -17,6 +17,9 @@ _IDENTITY_REPLY = re.compile(rb"[^,]*[A-Za-z][^,]*,[^,]+,[^,]*,[^,]*")
 class ScpiInstrument(LinkedInstrument):
     """A SCPI instrument over VISA, with its identity in ``*IDN?`` and its errors in a queue."""
 
+    _identity_reply: ClassVar[re.Pattern[bytes]] = _IDENTITY_REPLY
+    """Form of the answer to ``*IDN?``, which no other reply of the instrument may have."""
+
     _queue_is_ours_since: int | None = None
     """Mishaps of the link when everything in the error queue came from this session; None if it never did."""
 

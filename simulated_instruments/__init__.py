@@ -17,6 +17,7 @@ from simulated_instruments.nicslab_xpow import SimulatedNicslabXPOW
 from simulated_instruments.polatis_oxc import SimulatedPolatisOXC
 from simulated_instruments.qdevil_qdac2 import SimulatedQDevilQDAC2
 from simulated_instruments.qontrol import SimulatedQontrol
+from simulated_instruments.santec_mpm import SimulatedSantecMPM210H
 from simulated_instruments.santec_tsl570 import SimulatedSantecTSL570
 from simulated_instruments.thorlabs_pm import SimulatedThorlabsPM
 
@@ -38,6 +39,7 @@ __all__ = [
     "SimulatedPolatisOXC",
     "SimulatedQDevilQDAC2",
     "SimulatedQontrol",
+    "SimulatedSantecMPM210H",
     "SimulatedSantecTSL570",
     "SimulatedThorlabsPM",
     "SwitchPath",

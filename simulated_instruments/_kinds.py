@@ -10,6 +10,7 @@ from simulated_instruments import (
     polatis_oxc,
     qdevil_qdac2,
     qontrol,
+    santec_mpm,
     santec_tsl570,
     thorlabs_pm,
 )
@@ -29,6 +30,7 @@ KINDS = {
         nicslab_xpow.KIND,
         qdevil_qdac2.KIND,
         thorlabs_pm.KIND,
+        santec_mpm.KIND,
     )
 }
 """Kind by name."""

@@ -80,6 +80,7 @@ CASES = (
     DriverCase("thorlabs_pm100d", drivers.ThorlabsPM, "meter", init={"model": "PM100D"}, options={"model": "PM100D"}),
     DriverCase("thorlabs_pm101", drivers.ThorlabsPM, "meter", init={"model": "PM101"}, options={"model": "PM101"}),
     DriverCase("thorlabs_pm400", drivers.ThorlabsPM, "meter", init={"model": "PM400"}, options={"model": "PM400"}),
+    DriverCase("santec_mpm210h", drivers.SantecMPM210H, "meter", 2, {"modules": 2}, terminator=b"\r"),
 )
 
 

@@ -36,14 +36,13 @@ NAMES = {
     """,
     "drivers": """
         CobriteLaser HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PowerMeter PowerReading
-        PowerTrace
-        QDevilQDAC2 Qontrol QontrolQ8iv SantecTSL570 SimulatedAs SweepLog Switch ThorlabsPM
+        PowerTrace QDevilQDAC2 Qontrol QontrolQ8iv SantecMPM210H SantecTSL570 SimulatedAs SweepLog Switch ThorlabsPM
     """,
     "simulated_instruments": """
         BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
         SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser SimulatedKeysightN7745A SimulatedNicslabXPOW
-        SimulatedPolatisOXC
-        SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench
+        SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecMPM210H SimulatedSantecTSL570
+        SimulatedThorlabsPM SwitchPath default_bench
     """,
     "simulated_instruments.faults": """
         BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep
