@@ -20,7 +20,7 @@ STALE = (-230, "Data corrupt or stale")
 
 _SINGLE, _AT_ONCE = "SME", "IGN"
 _STEPS_OF_CHANGE = 20_000  # light or heat that changes during a log is followed in at most so many steps
-_TIME_TOLERANCE_S = 1e-12
+_TIME_TOLERANCE_S = 1e-9  # far below the shortest averaging time
 _MOST_AT_ONCE = 100_000  # of the samples of an endless function between two looks, so many are drawn
 
 
@@ -56,7 +56,10 @@ class _Run:
     averaging_s: float
     period_s: float
     endless: bool
-    values_w: list[FloatArray] = field(default_factory=list)
+    waits_for_each: bool
+    """Whether each sample waits for a trigger of its own."""
+    _values_w: list[FloatArray] = field(default_factory=list)
+    _seen_w: list[FloatArray] = field(default_factory=list)
     taken: int = 0
     started_at: float | None = None
     """None until a trigger comes."""
@@ -67,6 +70,11 @@ class _Run:
     @property
     def complete(self) -> bool:
         return not self.endless and self.taken >= self.samples
+
+    def values_w(self) -> FloatArray:
+        """Return the readings in W, of an endless function the latest."""
+        self._values_w = [np.concatenate(self._values_w)]
+        return self._values_w[0]
 
     def sample_time(self) -> float:
         """When the next sample is finished; infinite if none is under way."""
@@ -83,16 +91,24 @@ class _Run:
 
     def take(self, seen_w: FloatArray, count: int) -> None:
         """Take ``count`` samples, or some of so many, of what the photodiode sees."""
-        values = self.port.digitise(seen_w)
         self.taken += count
+        self._seen_w.append(seen_w)
+        if self.waits_for_each:
+            self.started_at = None
+
+    def keep(self) -> None:
+        """Make readings of the samples that were taken."""
+        if not self._seen_w:
+            return
+        values = self.port.digitise(np.concatenate(self._seen_w))
+        self._seen_w.clear()
         self.port.value_w = float(values[-1])
         if self.function == MINMAX:
             self.lowest_w = min(self.lowest_w, float(values.min()))
             self.highest_w = max(self.highest_w, float(values.max()))
-            values = values[-self.samples :]
-        self.values_w.append(values)
-        if self.function == MINMAX and len(self.values_w) > 1:
-            self.values_w = [np.concatenate(self.values_w)[-self.samples :]]
+            self._values_w = [np.concatenate([*self._values_w, values])[-self.samples :]]
+        else:
+            self._values_w.append(values)
 
 
 class MeterFunctions:
@@ -145,7 +161,10 @@ class MeterFunctions:
             wanted = self.parameters[function]
             averaging_s = port.averaging_s if wanted.averaging_s is None else wanted.averaging_s
             period_s = averaging_s if wanted.period_s is None else wanted.period_s
-            run = _Run(port, function, wanted.samples, averaging_s, period_s, endless=function == MINMAX)
+            single = port.trigger_input == _SINGLE and function != MINMAX
+            run = _Run(
+                port, function, wanted.samples, averaging_s, period_s, endless=function == MINMAX, waits_for_each=single
+            )
             if port.trigger_input == _AT_ONCE or function == MINMAX:
                 run.started_at = self._clock.now()
             port.due = None
@@ -167,9 +186,8 @@ class MeterFunctions:
             self.catch_up()
             if run.started_at is None:
                 now = self._clock.now()
-                # One sample at each trigger: the times of earlier samples do not matter for the next one.
-                single = port.trigger_input == _SINGLE
-                run.started_at = now - run.taken * run.period_s if single else now
+                # With one sample at each trigger, the times of earlier samples do not matter for the next one.
+                run.started_at = now - run.taken * run.period_s
             return True
 
     def in_progress(self, port: MeterPort) -> bool:
@@ -195,12 +213,11 @@ class MeterFunctions:
             run = self._runs.get(port.index)
             if run is None or run.taken == 0 or not (run.complete or run.endless):
                 raise ScpiError(*STALE)
-            run.values_w = [np.concatenate(run.values_w)]
             if run.function != MINMAX:
-                return run.values_w[0]
+                return run.values_w()
             if self.parameters[MINMAX].window == "CONT":
                 return np.array([run.lowest_w, run.highest_w])
-            return np.array([run.values_w[0].min(), run.values_w[0].max()])
+            return np.array([run.values_w().min(), run.values_w().max()])
 
     def catch_up(self) -> None:
         """Take all samples that are finished by now."""
@@ -209,24 +226,27 @@ class MeterFunctions:
         with self._lock:
             now = self._clock.now()
             step_s: float | None = None
-            while True:
-                due = [run for run in self._runs.values() if run.due_until(now)]
-                if not due:
-                    return
+            while due := [run for run in self._runs.values() if run.due_until(now)]:
                 first = min(run.sample_time() for run in due)
                 step_s = (now - first) / _STEPS_OF_CHANGE if step_s is None else step_s
                 last = max(min(self._chip.steady_until(first), now), min(first + step_s, now))
-                for run in due:
-                    self._take(run, first, run.due_until(last))
+                self._take(due, first, last)
+            for run in self._runs.values():
+                run.keep()
 
-    def _take(self, run: _Run, at_s: float, count: int) -> None:
-        if count:
-            single = run.port.trigger_input == _SINGLE and run.function != MINMAX
-            count = 1 if single else count
-            drawn = min(count, _MOST_AT_ONCE) if run.endless else count
-            run.take(self._ports.see_series(run.port, run.averaging_s, at_s, drawn), count)
-            if single:
-                run.started_at = None
+    def _take(self, due: list[_Run], at_s: float, until_s: float) -> None:
+        """Take the samples that are finished until a time in s, at light as it is at ``at_s``."""
+        alike: dict[tuple[int, float], list[_Run]] = {}
+        for run in due:
+            count = run.due_until(until_s)
+            if count:
+                alike.setdefault((1 if run.waits_for_each else count, run.averaging_s), []).append(run)
+        for (count, averaging_s), runs in alike.items():
+            # The samples of an endless function may be too many to draw, and are not kept anyway.
+            drawn = min(count, _MOST_AT_ONCE) if all(run.endless for run in runs) else count
+            seen = self._ports.see_series([run.port for run in runs], averaging_s, at_s, drawn)
+            for run, samples in zip(runs, seen, strict=True):
+                run.take(samples, count)
 
     @staticmethod
     def _in_progress(run: _Run) -> bool:

@@ -212,12 +212,14 @@ class MeterPorts:
             for port, power in zip(ports, self._see(ports, averaging), strict=True):
                 port.keep(power)
 
-    def see_series(self, port: MeterPort, averaging_s: float, at_s: float, count: int) -> FloatArray:
-        """Return (count,) powers in W in a row, at light as it is at a time in s since the last command."""
-        detector = self._detectors.get(port.index)
-        if detector is None:
-            return _DARK_NOISE_W * self._rng.standard_normal(count)
-        return self._chip.sample([detector], averaging_s, at_s, count)[:, 0]
+    def see_series(self, ports: Sequence[MeterPort], averaging_s: float, at_s: float, count: int) -> list[FloatArray]:
+        """Return (count,) powers in W in a row of each port, at light as it is at a time in s."""
+        found = [self._detectors.get(port.index) for port in ports]
+        lit = [detector for detector in found if detector is not None]
+        seen = iter(self._chip.sample(lit, averaging_s, at_s, count).T if lit else ())
+        return [
+            _DARK_NOISE_W * self._rng.standard_normal(count) if detector is None else next(seen) for detector in found
+        ]
 
     def _see(self, ports: Sequence[MeterPort], averaging_s: float | None) -> list[float]:
         """Return the powers in W that the ports see, averaged for a time in s or for each port's own."""
