@@ -142,11 +142,6 @@ def test_a_lost_set_is_repeated_and_counted():
         assert source.repeated_sets() == 1
 
 
-def safe_from(volts):
-    """What brings channel 1 back from at most 2 V."""
-    return [*all_readings([volts] + [0.0] * 7), *ZEROS, *SAFE]
-
-
 def test_a_channel_that_does_not_follow_is_given_up_with_all_that_is_known():
     tries = [step for _ in range(3) for step in ((b"CH:1:VOLT:1638\n", None), reading(1, 0.4))]
     with (
