@@ -87,7 +87,7 @@ class TspWire(HeaterWire):
 
     def check(self, channels: Iterable[int]) -> None:
         """Refuse channels that source current."""
-        for channel in channels:
+        for channel in sorted(channels):
             smu = self._smus[channel]
             if self._ask(f"{smu}.source.func") != _VOLTS:
                 raise self._link.device_error(
@@ -98,7 +98,7 @@ class TspWire(HeaterWire):
     def enable(self, channels: Iterable[int]) -> Iterable[int]:
         """Set the compliance that was asked for, and switch outputs on that are off, at 0 V."""
         were_off = []
-        for channel in channels:
+        for channel in sorted(channels):
             smu = self._smus[channel]
             if channel in self._wanted_limits:
                 self._set_limit(smu, self._wanted_limits[channel])

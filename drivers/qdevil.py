@@ -115,7 +115,7 @@ class Qdac2Wire(HeaterWire):
 
     def check(self, channels: Iterable[int]) -> None:
         """Check, once a channel, mode and range, and at every ramp that the slew limit does not stretch its steps."""
-        for channel in channels:
+        for channel in sorted(channels):
             if channel not in self._slew:
                 self._check_word(channel, "volt:mode", ("fix", "fixed"))
                 self._check_word(channel, "rang", (self._range,))
@@ -130,7 +130,7 @@ class Qdac2Wire(HeaterWire):
 
     def enable(self, channels: Iterable[int]) -> Iterable[int]:
         """Bring the current sensors into the range of heaters; outputs of a QDAC-II are always on."""
-        for channel in channels:
+        for channel in sorted(channels):
             if channel not in self._sensors:
                 if self._link.query(f"sens{channel + 1}:rang?", str.lower) != "high":
                     self._write_checked(f"sens{channel + 1}:rang high")
