@@ -260,7 +260,8 @@ def test_laser_and_heaters_change_the_readings_through_the_chip_alone():
         laser.ask(":POW 3.0103\r:SYST:ERR?\r", 13)
         assert powers() == pytest.approx(2.0 * at_one_milliwatt, rel=1e-3)
         before = powers()
-        heaters.ask("".join([f"V{k}={1 + 0.3 * k}\n" for k in range(len(chip.layout.heaters))]), 3 * len(chip.layout.heaters))
+        count = len(chip.layout.heaters)
+        heaters.ask("".join([f"V{k}={1 + 0.3 * k}\n" for k in range(count)]), 3 * count)
         assert np.abs(powers() - before).max() > 1e-6
         laser.ask(":POW:SHUT 1\r:SYST:ERR?\r", 13)
         assert powers() == pytest.approx(np.zeros(4), abs=1e-9)
