@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drivers._parsing import HIGHEST_LEVEL_DBM, OVER_RANGE, parse_flag, parse_reading
+from drivers._parsing import HIGHEST_LEVEL_DBM, OVER_RANGE, parse_flag, parse_integer, parse_number, parse_reading
 from optinc_hw.units import WATT_PER_MILLIWATT
 
 _LOG_STATE = re.compile(r"(-1|0|1),(\d+)", re.ASCII)
@@ -71,6 +71,19 @@ def parse_slots(text: str) -> list[int]:
     if len(flags) != 5:
         raise ValueError(f"{text!r} does not tell about 5 slots")
     return [slot for slot, present in enumerate(flags) if present]
+
+
+def parse_range_level(text: str) -> int:
+    """Parse a range level; raises ValueError if it is not 1 to 5."""
+    level = parse_integer(text)
+    if not 1 <= level <= 5:
+        raise ValueError(f"{text!r} is no range level")
+    return level
+
+
+def parse_numbers(text: str) -> list[float]:
+    """Parse numbers between commas; raises ValueError for anything else."""
+    return [parse_number(field.strip()) for field in text.split(",")]
 
 
 def parse_ports(text: str, count: int | None = None) -> list[float]:

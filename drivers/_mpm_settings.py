@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from qcodes.parameters import Parameter
 from qcodes.validators import Bool, Ints, Numbers
 
-from drivers._mpm_parsing import ERRORS, parse_ports, parse_slots
+from drivers._mpm_parsing import ERRORS, parse_numbers, parse_ports, parse_range_level, parse_slots
 from drivers._parsing import Identity, parse_flag, parse_identity, parse_integer, parse_number
 from drivers._scpi import ScpiInstrument
 from optinc_hw.errors import IdentityError, LimitError
@@ -69,7 +69,7 @@ class MPMSettings(ScpiInstrument):
             "range_level",
             label="Range level",
             vals=Ints(1, len(_LOWEST_UPPER_LIMITS_DBM)),
-            get_cmd=lambda: self._live_link().query("LEV?", parse_integer),
+            get_cmd=lambda: self._live_link().query("LEV?", parse_range_level),
             set_cmd=lambda level: self._set_integer("LEV", level),
             docstring="Control the range of all ports while it is not automatic: 1 up to 10 dBm, 5 the most sensitive.",
         )
@@ -100,6 +100,16 @@ class MPMSettings(ScpiInstrument):
             actual = link.query(f"{word}?", parse_integer)
             if actual != value:
                 raise self._not_applied(word, actual, value, "")
+
+    def _set_numbers(self, word: str, *values: float) -> None:
+        link = self._live_link()
+        with link.lock:
+            self._write_checked(f"{word} {','.join(f'{value:.3f}' for value in values)}")
+            actual = link.query(f"{word}?", parse_numbers)
+            if len(actual) != len(values) or any(
+                abs(found - value) > _WAVELENGTH_TOLERANCE_NM for found, value in zip(actual, values, strict=True)
+            ):
+                raise self._not_applied(word, actual, values, "nm")
 
     def _check_wavelength(self, wavelength_m: float) -> None:
         shortest, longest = _WAVELENGTHS_NM

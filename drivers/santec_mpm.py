@@ -205,8 +205,8 @@ class SantecMPM210H(MPMSettings):
         Raises
         ------
         LimitError
-            If start and stop are not 1250 <= start < stop <= 1630 nm, the step or the speed is not positive, or the
-            points are more than 1 000 000; nothing was sent.
+            If start and stop are not 1250 <= start < stop <= 1630 nm, the step or the speed is not positive, a
+            wavelength is no whole picometre, or the points are more than 1 000 000; nothing was sent.
         DeviceError
             If the mainframe refuses a setting or silently did not take it.
         """
@@ -218,10 +218,16 @@ class SantecMPM210H(MPMSettings):
                 f"{self.name}: cannot sweep from {start:g} to {stop:g} nm in steps of {step:g} nm at {speed_m_s:g} "
                 f"m/s; stop must be above start, step and speed positive. Nothing was changed"
             )
+        if any(abs(value - round(value, 3)) > 1e-6 for value in (start, stop, step)):
+            raise LimitError(
+                f"{self.name}: cannot sweep from {start} to {stop} nm in steps of {step} nm; all are whole picometres. "
+                f"Nothing was changed"
+            )
         self._check_points(math.floor((stop - start) / step + 1e-6) + 1)
         with self._live_link().lock:
             self._check_idle()
-            self._write_checked(f"WSET {start:.3f},{stop:.3f},{step:.3f}", f"SPE {m_to_nm(speed_m_s):.3f}")
+            self._set_numbers("WSET", start, stop, step)
+            self._set_numbers("SPE", m_to_nm(speed_m_s))
             self._start_log("SWEEP2" if automatic_gain else "SWEEP1", external_trigger)
 
     def log_state(self) -> LogState:
@@ -252,17 +258,20 @@ class SantecMPM210H(MPMSettings):
     def read_log(self) -> PowerTrace:
         """Read what was logged, as (ports, points).
 
+        The mainframe is taken to reply in the unit that is in force when it is read, like for readings.
+
         Raises
         ------
         DeviceError
-            If logging goes on.
+            If logging goes on, or nothing was logged.
         LinkError, ReplyError
             If the link misbehaved, or a port has another number of points than the mainframe says.
         """
         link = self._live_link()
         with link.lock:
-            self._check_idle()
-            points = self.log_state().points
+            points = self._check_not_logging().points
+            if points == 0:
+                raise link.device_error("nothing was logged; arm_log() or arm_sweep() begins that")
             automatic = link.query("WMOD?", str).upper() in ("CONST2", "SWEEP2")
             limits = self._upper_limits_w(list(self._port_counts), automatic=automatic)
             milliwatts = link.query("UNIT?", parse_flag)
@@ -301,14 +310,18 @@ class SantecMPM210H(MPMSettings):
         raise LimitError(f"{self.name}: there is no port {index}; the mainframe has ports 0 to {self.port_count - 1}")
 
     def _check_idle(self) -> None:
-        if not self._armed:
-            return
+        """Check that this session's logging is over."""
+        if self._armed:
+            self._check_not_logging()
+            self._armed = False
+
+    def _check_not_logging(self) -> LogState:
         state = self.log_state()
         if state.running:
             raise self._live_link().device_error(
                 f"the mainframe is logging, {state.points} points so far; wait_logged() or stop_log() ends that"
             )
-        self._armed = False
+        return state
 
     def _start_log(self, mode: str, external_trigger: bool) -> None:
         link = self._live_link()
