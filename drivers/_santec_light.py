@@ -252,7 +252,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         self._check_power(dbm_to_watt(_HIGHEST_POWER_DBM - attenuation_db), f"an attenuation of {attenuation_db:g} dB")
         with self._live_link().lock:
             self._driven = True
-            self._write_checked(f":POW:ATT {attenuation_db:.2f}")
+            self._write_setting(":POW:ATT", f"{attenuation_db:.2f}", parse_number, "dB")
             self._target_power = None  # the attenuator may have taken over from the setpoint
             self.auto_power.cache.invalidate()
 
@@ -327,11 +327,11 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         codec: "Codec[T]",
         docstring: str,
     ) -> Parameter:
-        """Add a parameter that is set with ``command``, checked with the error queue, and asked with ``command?``."""
+        """Add a parameter that is set with ``command``, and asked and read back with ``command?``."""
 
         def change(value: T) -> None:
             with self._live_link().lock:
-                self._write_checked(f"{command} {codec.write(value)}")
+                self._write_setting(command, codec.write(value), codec.parse, unit)
 
         return self.add_parameter(
             name,
@@ -342,6 +342,16 @@ class SantecLight(LaserInstrument, ScpiInstrument):
             set_cmd=change,
             docstring=docstring,
         )
+
+    def _write_setting(self, command: str, text: str, parse: Callable[[str], object], unit: str) -> None:
+        """Send a setting, and check with the error queue and by reading it back that the laser took it."""
+        self._write_checked(f"{command} {text}")
+        actual, wanted = self._live_link().query(f"{command}?", parse), parse(text)
+        if isinstance(actual, float) and isinstance(wanted, float):
+            if not math.isclose(actual, wanted, rel_tol=1e-6):
+                raise self._not_applied(command, f"{actual:.10g}", f"{wanted:.10g}", unit)
+        elif actual != wanted:
+            raise self._not_applied(command, actual, wanted, unit)
 
     def _add_reading(
         self,

@@ -116,7 +116,8 @@ class SantecSettings(SantecLight):
 
     def _set_sweep_speed(self, speed_m_s: float) -> None:
         self._check_speed(speed_m_s)
-        self._write_checked(f":WAV:SWE:SPE {self._speed_text(speed_m_s)}")
+        with self._live_link().lock:
+            self._write_setting(":WAV:SWE:SPE", self._speed_text(speed_m_s), parse_number, "nm/s")
 
     def _speed_text(self, speed_m_s: float) -> str:
         return f"{m_to_nm(speed_m_s):.1f}".removesuffix(".0")

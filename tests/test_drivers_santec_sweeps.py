@@ -52,6 +52,12 @@ def block(data):
     return b"#" + str(len(size)).encode() + size + data
 
 
+def setting(command):
+    """Steps in which a setting is sent, its errors are asked for, and it is read back."""
+    header, value = command.split()
+    return [(command + b"\r", None), NO_ERROR, (header + b"?\r", value + b"\r")]
+
+
 def log_of(wavelengths=WAVELENGTHS_PM10, levels=LEVELS_DBM, points=None):
     """Steps in which the log is read."""
     count = len(wavelengths) if points is None else points
@@ -200,9 +206,9 @@ def test_an_empty_log_is_no_log(points):
 
 
 def test_sweeps_by_hand():
-    steps = [NO_ERROR, (b":WAV:SWE:MOD 2\r", None), NO_ERROR, (b":WAV:SWE:MOD?\r", b"2\r")]
-    steps += [LEGACY, (b":WAV:SWE:STEP 0.5000\r", None), NO_ERROR, (b":WAV:SWE:STEP?\r", b"+5.0000000E-010\r")]
-    steps += [(b":WAV:SWE:DWEL 1.5\r", None), NO_ERROR, (b":WAV:SWE:CYCL 7\r", None), NO_ERROR]
+    steps = [NO_ERROR, *setting(b":WAV:SWE:MOD 2"), (b":WAV:SWE:MOD?\r", b"2\r"), LEGACY]
+    steps += [(b":WAV:SWE:STEP 0.5000\r", None), NO_ERROR, *[(b":WAV:SWE:STEP?\r", b"+5.0000000E-010\r")] * 2]
+    steps += [*setting(b":WAV:SWE:DWEL 1.5"), *setting(b":WAV:SWE:CYCL 7")]
     steps += [(b":WAV:SWE:SPE?\r", b"100\r"), (b":WAV:SWE:STAR?\r", b"1480.0000\r"), PREPARING]
     steps += [STOPPED, *EMITS_1_MW, (b":WAV:SWE:REP\r", None), NO_ERROR, (b":WAV:SWE:COUN?\r", b"12\r"), *SOFT]
     steps += [(b":WAV:SWE 0\r", None), (b":TRIG:INP:STAN 0\r", None), NO_ERROR, RUNNING, STOPPED, *CLOSE_SHUTTER]
@@ -229,10 +235,9 @@ def test_what_is_no_state_is_refused(reply):
 
 
 def test_triggers():
-    steps = [NO_ERROR, (b":TRIG:OUTP 2\r", None), NO_ERROR, (b":TRIG:OUTP?\r", b"3\r")]
-    steps += [(b":TRIG:OUTP:SETT 1\r", None), NO_ERROR, SCPI, (b":TRIG:OUTP:STEP 2.0000000E-11\r", None), NO_ERROR]
-    steps += [(b":TRIG:INP:EXT 1\r", None), NO_ERROR, (b":TRIG:INP:ACT 1\r", None), NO_ERROR]
-    steps += [(b":TRIG:THR 0\r", None), NO_ERROR, (b":TRIG:INP:STAN?\r", b"1\r")]
+    steps = [NO_ERROR, *setting(b":TRIG:OUTP 2"), (b":TRIG:OUTP?\r", b"3\r"), *setting(b":TRIG:OUTP:SETT 1"), SCPI]
+    steps += [*setting(b":TRIG:OUTP:STEP 2.0000000E-11"), *setting(b":TRIG:INP:EXT 1"), *setting(b":TRIG:INP:ACT 1")]
+    steps += [*setting(b":TRIG:THR 0"), (b":TRIG:INP:STAN?\r", b"1\r")]
     with laser_on(*steps) as laser:
         laser.trigger_output("start")
         assert laser.trigger_output() == "step"
