@@ -3,11 +3,9 @@
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from qcodes.instrument import InstrumentBaseKWArgs
 from typing_extensions import Unpack
 
@@ -28,6 +26,8 @@ _CHANNELS = 24
 _SPAN_V = {"low": 2.0, "high": 10.0}
 _FULL_CURRENT_A = 10e-3
 _CHANNELS_PER_MESSAGE = 8
+_TOLERANCE_V = 1e-3
+"""Setpoints are as set within this many V, which is far above the converter's step."""
 _QUICK_S = 1e-4
 """A step that the slew limit makes take less than this time is as good as a jump."""
 
@@ -97,7 +97,7 @@ class Qdac2Wire(HeaterWire):
         numbers = ",".join([str(channel + 1) for channel in range(self.channel_count)])
         return self._link.query(f"read? (@{numbers})", self._parse_currents)
 
-    def groups(self, moves: Mapping[int, float], known: NDArray[np.float64]) -> Iterable[dict[int, float]]:  # noqa: ARG002
+    def groups(self, moves: Mapping[int, float], known: Sequence[float]) -> Iterable[dict[int, float]]:  # noqa: ARG002
         """Cut moves into as many channels as one message sets."""
         channels = sorted(moves)
         for first in range(0, len(channels), _CHANNELS_PER_MESSAGE):
@@ -136,6 +136,16 @@ class Qdac2Wire(HeaterWire):
                     self._write_checked(f"sens{channel + 1}:rang high")
                 self._sensors.add(channel)
         return ()
+
+    def finish(self, voltages: Mapping[int, float]) -> None:
+        """Ask whether the setpoints are those that were set."""
+        for channel, volts in voltages.items():
+            actual = self.read("V", channel)
+            if abs(actual - volts) > _TOLERANCE_V:
+                raise self._link.device_error(
+                    f"channel {channel} was set to {volts:g} V, but its setpoint is {actual:g} V; check that nobody "
+                    f"else uses the instrument, and set it again"
+                )
 
     def _check_word(self, channel: int, setting: str, wanted: tuple[str, ...]) -> None:
         word = self._link.query(f"sour{channel + 1}:{setting}?", str.lower)

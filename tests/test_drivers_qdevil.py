@@ -14,7 +14,7 @@ from drivers import QDevilQDAC2
 from drivers.qdevil import parse_errors
 from optinc_hw.clock import SimulatedClock
 from optinc_hw.errors import ConfigurationError, DeviceError, IdentityError, LimitError, LinkError, ReplyError
-from simulated_instruments.faults import ErrorFlood, ShortedHeater
+from simulated_instruments.faults import ErrorFlood, LostWrite, ShortedHeater
 
 IDN = (b"*IDN?\n", b"QDevil, QDAC-II, 12, 11-1.14\n")
 NO_ERROR = (b"syst:err:all?\n", b'0, "No error"\n')
@@ -98,11 +98,12 @@ def test_the_first_move_checks_the_channels_and_sets_their_sensors():
         *setpoints(0.0, 0.0),
         *put((1, 1.0), (2, 2.0)),
         *put((2, 2.5)),
+        *setpoints(1.0, 2.5),
     ]
-    second = [*put((1, 0.0), (2, 0.5)), *put((2, 0.0))]
+    second = [*put((1, 0.0), (2, 0.5)), *put((2, 0.0)), *setpoints(0.0, 0.0)]
     with qdac_on(*first, *second) as source:
-        source.set_voltages({1: 2.5, 0: 1.0})
-        source.set_voltages({0: 0.0, 1: 0.0})  # known, so nothing is asked again
+        source.set_voltages({0: 1.0, 1: 2.5})
+        source.set_voltages({0: 0.0, 1: 0.0})  # starts are known and states checked
 
 
 def test_one_message_sets_up_to_eight_channels():
@@ -115,8 +116,10 @@ def test_one_message_sets_up_to_eight_channels():
         NO_ERROR,
         *put(*moved[:8]),
         *put(*moved[8:]),
+        *setpoints(*[0.5] * 10),
         *put(*zeros[:8]),
         *put(*zeros[8:]),
+        *setpoints(*[0.0] * 10),
         channels=10,
     ) as source:
         source.set_voltages({number - 1: volts for number, volts in moved})
@@ -137,7 +140,8 @@ def test_a_channel_in_another_state_is_refused_and_nothing_is_moved(steps, probl
 
 
 def test_a_slower_ramp_fits_a_slew_limit():
-    steps = [*checks(1, slew=b"5"), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 1.0)), *put((1, 0.0))]
+    steps = [*checks(1, slew=b"5"), sensor(1), *setpoints(0.0), NO_ERROR]
+    steps += [*put((1, 1.0)), *setpoints(1.0), *put((1, 0.0)), *setpoints(0.0)]
     safe = [*setpoints(0.0), *put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*steps, *safe, channels=1, ramp_interval=0.5) as source:
         source.set_voltages({0: 1.0})
@@ -168,7 +172,8 @@ def test_errors_left_by_others_are_logged_and_own_ones_raised_all_together(caplo
 
 def test_ramps_start_where_the_instrument_says_it_is_also_below_zero():  # D-44
     start = [*checks(1), sensor(1), *setpoints(-3.0, 0.0), NO_ERROR]
-    with qdac_on(*start, *put((1, -1.0)), *put((1, 1.0)), *SAFE_FROM_ONE_VOLT) as source:
+    ramp = [*put((1, -1.0)), *put((1, 1.0)), *setpoints(1.0)]
+    with qdac_on(*start, *ramp, *SAFE_FROM_ONE_VOLT) as source:
         source.set_voltages({0: 1.0})
 
 
@@ -182,9 +187,9 @@ def test_limits_are_checked_before_anything_is_sent():
 
 
 def test_after_a_broken_link_nothing_is_taken_for_granted():
-    ready = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 1.0))]
+    ready = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 1.0)), *setpoints(1.0)]
     gone = [(b"sour1:volt?\n", HangUp()), IDN, IDN]
-    again = [*checks(1), sensor(1), *setpoints(1.0), NO_ERROR, *put((1, 0.0))]
+    again = [*checks(1), sensor(1), *setpoints(1.0), NO_ERROR, *put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*ready, *gone, *again, channels=1) as source:
         source.set_voltages({0: 1.0})
         with pytest.raises(LinkError):
@@ -303,6 +308,16 @@ def test_a_short_circuit_shows_in_the_current(bench):
     running.faults.inject_on_chip(ShortedHeater(chip.layout.heaters[0], resistance_ohm=20.0))
     with pytest.raises(LimitError, match="current"):
         source.set_voltages({0: 5.0})
+
+
+def test_a_write_that_was_lost_is_found_at_the_end(bench):  # D-38
+    running, chip, source = bench
+    source.set_voltages({0: 1.0, 1: 1.0})
+    running.faults.inject("device", LostWrite(), match=rb"sour1:volt 2\.0")
+    with pytest.raises(DeviceError, match="channel 0 was set to 2 V, but its setpoint is 1 V"):
+        source.set_voltages({0: 2.0})
+    source.set_voltages({0: 2.0})
+    assert chip.heater_voltage(0) == pytest.approx(2.0, abs=1e-4)
 
 
 def test_a_flood_of_errors_before_ours_is_logged_and_one_of_ours_is_raised(bench, caplog):
