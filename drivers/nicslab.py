@@ -72,6 +72,7 @@ class XpowWire(HeaterWire):
     ) -> None:
         self.channel_count = channels
         self.repeated_sets = 0
+        self._repeated_before = 0
         self._link = link
         self._dialect = dialect
         self._tolerance = tolerance
@@ -98,10 +99,25 @@ class XpowWire(HeaterWire):
                     raise
                 _log.warning("%s", error)
 
+    def finish(self, voltages: Mapping[int, float]) -> None:
+        """Read all channels of a ramp back if a set was lost on the way: in a restart, earlier ones fell to 0 V."""
+        lost, self._repeated_before = self.repeated_sets > self._repeated_before, self.repeated_sets
+        fallen = [channel for channel in voltages if lost and not self._holds(channel, voltages[channel])]
+        if fallen:
+            raise self._link.device_error(
+                f"channels {fallen} are not at the voltages that they were set to, and sets were lost; check the "
+                f"supply of the instrument, which may have restarted"
+            )
+
+    def _holds(self, channel: int, volts: float) -> bool:
+        return abs(self.read("V", channel) - volts) <= self._tolerance
+
     def _set(self, channel: int, volts: float) -> None:
         read = 0.0
         for attempt in range(_ATTEMPTS):
-            self.repeated_sets += attempt > 0
+            if attempt:
+                self.repeated_sets += 1
+                self._link.mishaps += 1  # a set is lost, perhaps in a restart
             self._link.write(f"CH:{channel + 1}:VOLT:{self._level(volts)}")
             self._settle()
             read = self.read("V", channel)

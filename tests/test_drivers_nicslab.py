@@ -136,10 +136,30 @@ def test_a_lost_set_is_repeated_and_counted():
         reading(1, 0.0),
         (b"CH:1:VOLT:1638\n", None),
         reading(1, 1.0),
+        reading(1, 1.0),  # all of the ramp again: was it a restart?
     ]
     with xpow_on(*steps, *safe_from(1.0)) as source:
         source.set_voltages({0: 1.0})
         assert source.repeated_sets() == 1
+
+
+def test_channels_that_fell_in_a_restart_are_found_out():
+    steps = [
+        *all_readings([0.0] * 8),
+        (b"CH:1:VOLT:1638\n", None),
+        reading(1, 1.0),
+        (b"CH:2:VOLT:1638\n", None),
+        reading(2, 0.0),
+        (b"CH:2:VOLT:1638\n", None),
+        reading(2, 1.0),
+        reading(1, 0.0),
+        reading(2, 1.0),
+    ]
+    with (
+        xpow_on(*steps, *safe_from(0.0)) as source,
+        pytest.raises(DeviceError, match=r"channels \[0\] are not at the voltages"),
+    ):
+        source.set_voltages({0: 1.0, 1: 1.0})
 
 
 def test_a_channel_that_does_not_follow_is_given_up_with_all_that_is_known():
