@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar  # Any: what QCoDeS validators take
+from collections.abc import Callable
+from typing import Any, TypeVar  # Any: what QCoDeS validators take
 
 from qcodes.instrument import InstrumentBaseKWArgs
 from qcodes.parameters import Parameter
@@ -12,8 +11,19 @@ from qcodes.validators import Bool, Enum, Numbers, Strings, Validator
 from typing_extensions import Unpack
 
 from drivers._laser import LaserInstrument
-from drivers._parsing import HIGHEST_LEVEL_DBM, parse_flag, parse_integer, parse_level, parse_number, parse_reading
-from drivers._santec_wire import ALERTS, MODELS, SantecModel, parse_alert, parse_frequency, parse_wavelength
+from drivers._parsing import HIGHEST_LEVEL_DBM, parse_flag, parse_level, parse_number, parse_reading
+from drivers._santec_wire import (
+    ALERTS,
+    FLAG,
+    MODELS,
+    Codec,
+    SantecModel,
+    choices,
+    decimals,
+    parse_alert,
+    parse_frequency,
+    parse_wavelength,
+)
 from drivers._scpi import ScpiInstrument
 from optinc_hw.errors import ConfigurationError, LimitError
 from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, hz_to_m, m_to_hz, m_to_nm, watt_to_dbm
@@ -23,34 +33,6 @@ T = TypeVar("T")
 _HIGHEST_POWER_DBM = 13.0  # of the diode, in front of the attenuator
 _COMMAND_SETS = ("legacy", "scpi")
 _POWER_UNITS = ("dBm", "mW")
-
-
-@dataclass(frozen=True)
-class Codec(Generic[T]):
-    """How a setting is written and read."""
-
-    parse: Callable[[str], T]
-    write: Callable[[T], str]
-
-
-FLAG = Codec(parse_flag, lambda on: str(int(on)))
-
-
-def decimals(places: int) -> Codec[float]:
-    """Return the codec of a number with that many decimal places."""
-    return Codec(parse_number, lambda value: f"{value:.{places}f}")
-
-
-def choices(names: Sequence[str]) -> Codec[str]:
-    """Return the codec of words that are numbers from 0 on the wire."""
-
-    def parse(text: str) -> str:
-        value = parse_integer(text)
-        if not 0 <= value < len(names):
-            raise ValueError(f"{text!r} is not in 0..{len(names) - 1}")
-        return names[value]
-
-    return Codec(parse, lambda name: str(names.index(name)))
 
 
 class SantecLight(LaserInstrument, ScpiInstrument):
@@ -74,6 +56,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         super().__init__(name, max_power, **kwargs)
         self.address = address
         self._expected = re.compile("|".join(map(re.escape, MODELS if model is None else (model,))))
+        self._shines = False
         self._attach(self._open_link(address, visalib, b"\r", timeout))
         self._add_light_parameters()
         self._add_santec_light_parameters()
@@ -189,6 +172,20 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         self._write_checked(":WAV:FIN:DIS")
         self.fine_tuning.cache.invalidate()
 
+    def wait_settled(self, deadline_s: float) -> None:
+        """Wait on the clock until the laser has settled, and verify wavelength, power and light that were set.
+
+        Raises
+        ------
+        DeviceError
+            If it has not settled after ``deadline_s`` s, or settled at something else than was set.
+        """
+        super().wait_settled(deadline_s)
+        if self._shines:
+            with self._live_link().lock:
+                self._verify_switch(":POW:STAT", "laser diode", True)
+                self._verify_switch(":POW:SHUT", "shutter", False)
+
     def _set_frequency(self, frequency_hz: float) -> None:
         wavelength_m = hz_to_m(frequency_hz)
         self._check_wavelength(wavelength_m)
@@ -214,6 +211,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         if on:
             self._switch(":POW:STAT", "laser diode", True)
             self.output.cache.set(True)
+        self._shines = on
         self._switch(":POW:SHUT", "shutter", not on)
         self.shutter_open.cache.set(on)
 
@@ -221,7 +219,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         with self._live_link().lock:
             if on:
                 self._check_emission()
-            self._driven = True
+            self._driven, self._shines = True, False
             self._switch(":POW:STAT", "laser diode", on)
             self.output.cache.set(on)
 
@@ -229,12 +227,15 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         with self._live_link().lock:
             if is_open:
                 self._check_emission()
-            self._driven = True
+            self._driven, self._shines = True, False
             self._switch(":POW:SHUT", "shutter", not is_open)
             self.shutter_open.cache.set(is_open)
 
     def _switch(self, command: str, what: str, state: bool) -> None:
         self._write_checked(f"{command} {int(state)}")
+        self._verify_switch(command, what, state)
+
+    def _verify_switch(self, command: str, what: str, state: bool) -> None:
         actual = self._live_link().query(f"{command}?", parse_flag)
         if actual != state:
             raise self._not_applied(f"{what} ({command})", int(actual), int(state), "")
@@ -324,7 +325,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         unit: str,
         vals: Validator[Any],
         command: str,
-        codec: "Codec[T]",
+        codec: Codec[T],
         docstring: str,
     ) -> Parameter:
         """Add a parameter that is set with ``command``, and asked and read back with ``command?``."""

@@ -3,8 +3,18 @@
 from qcodes.validators import Bool, Enum, Ints, Numbers
 
 from drivers._parsing import parse_integer, parse_number
-from drivers._santec_light import FLAG, Codec, SantecLight, choices, decimals
-from drivers._santec_wire import LONGEST_LOG, SWEEP_STATES, parse_step, parse_sweep_state, parse_wavelength
+from drivers._santec_light import SantecLight
+from drivers._santec_wire import (
+    FLAG,
+    LONGEST_LOG,
+    SWEEP_STATES,
+    Codec,
+    choices,
+    decimals,
+    parse_step,
+    parse_sweep_state,
+    parse_wavelength,
+)
 from optinc_hw.errors import LimitError
 from optinc_hw.units import m_to_nm, nm_to_m
 

@@ -1,13 +1,17 @@
 """Numbers and models of Santec TSL lasers as they are on the wire."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drivers._parsing import HIGHEST_LEVEL_DBM, parse_integer, parse_number
+from drivers._parsing import HIGHEST_LEVEL_DBM, parse_flag, parse_integer, parse_number
 from optinc_hw.units import METRE_PER_NANOMETRE, WATT_PER_MILLIWATT, nm_to_m
+
+T = TypeVar("T")
 
 _NANOMETRES = (400.0, 3000.0)
 """Numbers in this range are wavelengths in nm; 193 (THz) is outside."""
@@ -39,6 +43,34 @@ ALERTS = {
     30: "fan error",
 }
 """Meaning of the alert numbers."""
+
+
+@dataclass(frozen=True)
+class Codec(Generic[T]):
+    """How a setting is written and read."""
+
+    parse: Callable[[str], T]
+    write: Callable[[T], str]
+
+
+FLAG = Codec(parse_flag, lambda on: str(int(on)))
+
+
+def decimals(places: int) -> Codec[float]:
+    """Return the codec of a number with that many decimal places."""
+    return Codec(parse_number, lambda value: f"{value:.{places}f}")
+
+
+def choices(names: Sequence[str]) -> Codec[str]:
+    """Return the codec of words that are numbers from 0 on the wire."""
+
+    def parse(text: str) -> str:
+        value = parse_integer(text)
+        if not 0 <= value < len(names):
+            raise ValueError(f"{text!r} is not in 0..{len(names) - 1}")
+        return names[value]
+
+    return Codec(parse, lambda name: str(names.index(name)))
 
 
 @dataclass(frozen=True)

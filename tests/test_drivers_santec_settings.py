@@ -164,6 +164,18 @@ def test_fine_tuning_and_coherence():
         assert laser.coherence_control() is True
 
 
+@pytest.mark.parametrize("shutter", [b"0\r", b"1\r"])
+def test_a_laser_that_went_dark_by_itself_has_not_settled(shutter):
+    """After a power failure, for example, in which it may be at the wavelength and power that were set."""
+    steps = [AUTO, IN_DBM, (b":POW?\r", b"0.00\r"), NO_ERROR, *DIODE_ON, *OPEN_SHUTTER, (b"*OPC?\r", b"1\r")]
+    steps += [(b":POW:STAT?\r", b"1\r"), (b":POW:SHUT?\r", shutter), *CLOSE_SHUTTER]
+    with laser_on(*steps) as laser:
+        laser.set_light(True)
+        dark = pytest.raises(DeviceError, match=r"shutter \(:POW:SHUT\) is 1 .*although 0")
+        with dark if shutter == b"1\r" else contextlib.nullcontext():
+            laser.wait_settled(1.0)
+
+
 def test_a_setting_that_was_lost_on_the_way_is_noticed():
     steps = [NO_ERROR, (b":COHC 1\r", None), NO_ERROR, (b":COHC?\r", b"0\r")]
     steps += [LEGACY, (b":TRIG:OUTP:STEP 0.0200\r", None), NO_ERROR, (b":TRIG:OUTP:STEP?\r", b"0.0100\r")]
