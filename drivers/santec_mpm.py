@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 
 from drivers._mpm_parsing import LogState, judge_powers, parse_block, parse_log_state, parse_ports
 from drivers._mpm_settings import MPMSettings
-from drivers._parsing import parse_flag
+from drivers._parsing import parse_flag, parse_system_error
 from drivers.protocols import PowerReading, PowerTrace, SimulatedAs
 from optinc_hw.errors import ConfigurationError, LimitError
 from optinc_hw.units import m_to_nm
@@ -139,12 +139,12 @@ class SantecMPM210H(MPMSettings):
         LinkError, ReplyError
             If the link misbehaved.
         """
-        return self._read(list(self._port_counts))
+        return self._read(None)
 
     def read_power(self, index: int) -> float:
         """Read one port (0-based) in W; NaN if the reading is not valid."""
         slot, channel = self._place(index)
-        return float(self._read([slot]).power_w[channel])
+        return float(self._read(slot).power_w[channel])
 
     def zero(self) -> None:
         """Make what the ports see now count as darkness; darken them first. Takes 3.5 s on the clock.
@@ -154,10 +154,15 @@ class SantecMPM210H(MPMSettings):
         DeviceError
             If the mainframe reports an error.
         """
-        with self._live_link().lock:
+        link = self._live_link()
+        with link.lock:
             self._check_idle()
             self._write_checked()
-            self._live_link().write("ZERO")
+            link.write("ZERO")
+            # The mainframe answers at once, or only when it is done.
+            code, text = link.query(self._error_query, parse_system_error, extra_time=_ZEROING_S)
+            if code:
+                raise link.device_error(f"zeroing failed: {self._explain_error(code, text)}")
             self.clock.sleep(_ZEROING_S + _ZEROING_MARGIN_S)
             self._write_checked()
 
@@ -179,7 +184,8 @@ class SantecMPM210H(MPMSettings):
             self._check_idle()
             self.averaging_time.set(1e-3 * averaging_ms)
             self._set_integer("LOGN", points)
-            self._start_log("CONST2" if automatic_gain else "CONST1", external_trigger)
+            duration_s = 1e-3 * points * averaging_ms
+            self._start_log("CONST2" if automatic_gain else "CONST1", external_trigger, duration_s)
 
     def arm_sweep(
         self,
@@ -228,7 +234,8 @@ class SantecMPM210H(MPMSettings):
             self._check_idle()
             self._set_numbers("WSET", start, stop, step)
             self._set_numbers("SPE", m_to_nm(speed_m_s))
-            self._start_log("SWEEP2" if automatic_gain else "SWEEP1", external_trigger)
+            duration_s = (wavelengths_m[1] - wavelengths_m[0]) / speed_m_s
+            self._start_log("SWEEP2" if automatic_gain else "SWEEP1", external_trigger, duration_s)
 
     def log_state(self) -> LogState:
         """Ask whether logging goes on, and for the number of points so far."""
@@ -286,8 +293,10 @@ class SantecMPM210H(MPMSettings):
     def make_safe(self) -> None:
         """Do nothing: a meter has no outputs."""
 
-    def _read(self, slots: list[int]) -> PowerReading:
+    def _read(self, slot: int | None) -> PowerReading:
+        """Read one module, or all."""
         link = self._live_link()
+        slots = list(self._port_counts) if slot is None else [slot]
         with link.lock:
             self._check_idle()
             milliwatts = link.query("UNIT?", parse_flag)
@@ -323,15 +332,21 @@ class SantecMPM210H(MPMSettings):
             )
         return state
 
-    def _start_log(self, mode: str, external_trigger: bool) -> None:
+    def _start_log(self, mode: str, external_trigger: bool, duration_s: float) -> None:
         link = self._live_link()
         self._set_integer("TRIG", int(external_trigger))
         self._write_checked(f"WMOD {mode}")
         actual = link.query("WMOD?", str)
         if actual != mode:
             raise self._not_applied("measuring mode", actual, mode, "")
+        began = self.clock.now()
         self._armed = True
         self._write_checked("MEAS")
+        # A log that is complete at once is the one of before.
+        state = self.log_state()
+        ended = state.done and not external_trigger and self.clock.now() - began >= 0.5 * duration_s
+        if not (state.running or ended):
+            raise link.device_error("logging did not begin; arm it again")
 
     def _check_points(self, points: int) -> None:
         if not 1 <= points <= _MOST_POINTS:

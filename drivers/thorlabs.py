@@ -209,10 +209,19 @@ class ThorlabsPM(ThorlabsSettings):
             return PowerTrace(np.where(valid, raw, np.nan)[np.newaxis], valid[np.newaxis])
 
     def start_zeroing(self) -> None:
-        """Make what the sensor sees now count as darkness; the meter goes on in the background, see wait_zeroed."""
-        with self._live_link().lock:
+        """Make what the sensor sees now count as darkness; the meter goes on in the background, see wait_zeroed.
+
+        Raises
+        ------
+        DeviceError
+            If the meter refuses or did not begin.
+        """
+        link = self._live_link()
+        with link.lock:
             self._write_checked(f"{_ZERO}:INIT")
-            self._zeroing = True
+            self._zeroing = link.query(f"{_ZERO}:STAT?", parse_flag)
+            if not self._zeroing:
+                raise link.device_error("zeroing did not begin; start it again")
 
     def wait_zeroed(self, deadline_s: float) -> None:
         """Wait on the clock for the end of zeroing.

@@ -319,6 +319,12 @@ def test_what_is_no_sensor(text):
         parse_sensor(text)
 
 
+def test_zeroing_that_did_not_begin():
+    steps = [NO_ERROR, (b"SENS:CORR:COLL:ZERO:INIT\n", None), NO_ERROR, (b"SENS:CORR:COLL:ZERO:STAT?\n", b"0\n")]
+    with meter_on(*steps) as meter, pytest.raises(DeviceError, match="did not begin"):
+        meter.zero()
+
+
 # The array mode
 
 
