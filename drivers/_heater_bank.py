@@ -35,6 +35,7 @@ from drivers._instrument import LinkedInstrument
 from optinc_hw.errors import InstrumentError, LimitError, LinkError
 
 _SAFE_ATTEMPTS = 3
+_INTEGERS = (int, np.integer)
 
 
 class HeaterChannel(InstrumentChannel["HeaterBankInstrument"]):
@@ -235,7 +236,8 @@ class HeaterBankInstrument(LinkedInstrument):
                         f"{self.name}: channel {channel} cannot be at {volts:g} V; the hardware's range is "
                         f"{wire.min_voltage:g} V to {wire.full_voltage:g} V"
                     )
-            outputs.known[list(declared)] = list(declared.values())
+            for channel, volts in declared.items():
+                outputs.known[channel] = volts
 
     def read_voltages(self) -> NDArray[np.float64]:
         """Read the voltages of all channels in as few exchanges as the instrument allows.
@@ -304,7 +306,7 @@ class HeaterBankInstrument(LinkedInstrument):
             attempt = 1
             while True:
                 try:
-                    if link.dirty or outputs.known.any():  # NaN, an unknown voltage, counts as true
+                    if link.dirty or any(outputs.known):  # NaN, an unknown voltage, counts as true
                         outputs.ramp_to_zero(self._pace())
                     outputs.wire.disable()
                     return
@@ -354,7 +356,7 @@ class HeaterBankInstrument(LinkedInstrument):
         return self._outputs is not None and self._outputs.driven
 
     def _checked_channel(self, channel: int) -> int:
-        if isinstance(channel, bool) or not isinstance(channel, int | np.integer):
+        if isinstance(channel, bool) or not isinstance(channel, _INTEGERS):
             raise LimitError(f"{self.name}: channel {channel!r} is no integer; nothing was moved")
         if not 0 <= channel < self.channel_count:
             raise LimitError(

@@ -1,10 +1,7 @@
 """Limits of heater channels: voltage for sure, current and power by the measured resistance."""
 
 import math
-from collections.abc import Callable
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Sequence
 
 from optinc_hw.errors import LimitError
 
@@ -54,10 +51,10 @@ class HeaterLimits:
         self.full_voltage = full_voltage
         self.full_current = full_current
         self._owner = owner
-        self._max_voltage = np.full(count, full_voltage)
-        self._max_current = np.full(count, full_current)
-        self._max_power = np.full(count, full_voltage * full_current)
-        self._resistance = np.full(count, np.nan)
+        self._max_voltage = [full_voltage] * count
+        self._max_current = [full_current] * count
+        self._max_power = [full_voltage * full_current] * count
+        self._resistance = [math.nan] * count
 
     def set(self, channel: int, max_voltage: float | None, max_current: float | None, max_power: float | None) -> None:
         """Set limits of one channel in V, A and W; None leaves a limit as it is.
@@ -85,7 +82,7 @@ class HeaterLimits:
 
     def max_voltage(self, channel: int) -> float:
         """Voltage limit of a channel in V."""
-        return float(self._max_voltage[channel])
+        return self._max_voltage[channel]
 
     def check_voltage(self, channel: int, voltage: float) -> None:
         """Raise LimitError if ``voltage`` in V is negative, not finite, or above the channel's limit."""
@@ -95,17 +92,18 @@ class HeaterLimits:
                 f"{self._max_voltage[channel]:g} V. Nothing was moved; lower the target or raise the channel's limit"
             )
 
-    def learn(self, voltage: NDArray[np.float64], current: NDArray[np.float64]) -> None:
+    def learn(self, voltage: Sequence[float], current: Sequence[float]) -> None:
         """Note resistances from voltages (V; NaN where unknown) and currents (A) of all channels."""
-        for channel in np.flatnonzero(voltage >= _LEARN_V):
-            self._resistance[channel] = resistance_of(float(voltage[channel]), float(current[channel]))
+        for channel, (volts, amperes) in enumerate(zip(voltage, current, strict=True)):
+            if volts >= _LEARN_V:
+                self._resistance[channel] = resistance_of(volts, amperes)
 
     def unproven(self, channel: int, voltage: float) -> bool:
         """Tell whether ``voltage`` could exceed the current or power limit for all that is known."""
         limited = (
             self._max_current[channel] < self.full_current or self._max_power[channel] < voltage * self.full_current
         )
-        return bool(limited and voltage > 0.0 and np.isnan(self._resistance[channel]))
+        return limited and voltage > 0.0 and math.isnan(self._resistance[channel])
 
     def ripe(self, voltage: float, target: float) -> bool:
         """Tell whether ``voltage``, on the way to ``target`` (V), is enough to measure a resistance at."""
@@ -116,15 +114,17 @@ class HeaterLimits:
 
         The learnt resistance is used unless one in ohm is given; without either nothing can be said.
         """
-        ohms = float(self._resistance[channel]) if resistance is None else resistance
+        ohms = self._resistance[channel] if resistance is None else resistance
         current = voltage / ohms
-        for name, value, limit, unit in (
-            ("current", current, self._max_current[channel], "A"),
-            ("power", voltage * current, self._max_power[channel], "W"),
-        ):
-            if value > _MARGIN * limit:
-                raise LimitError(
-                    f"{self._owner}: {voltage:g} V on channel {channel}, whose resistance is {ohms:.1f} ohm, would "
-                    f"give a {name} of {value:.4g} {unit}, above the limit of {limit:g} {unit}; lower the target or "
-                    f"raise the channel's limit"
-                )
+        power = voltage * current
+        max_current, max_power = self._max_current[channel], self._max_power[channel]
+        if current > _MARGIN * max_current:
+            raise self._too_much(channel, voltage, ohms, f"current of {current:.4g} A", f"{max_current:g} A")
+        if power > _MARGIN * max_power:
+            raise self._too_much(channel, voltage, ohms, f"power of {power:.4g} W", f"{max_power:g} W")
+
+    def _too_much(self, channel: int, voltage: float, ohms: float, load: str, limit: str) -> LimitError:
+        return LimitError(
+            f"{self._owner}: {voltage:g} V on channel {channel}, whose resistance is {ohms:.1f} ohm, would give a "
+            f"{load}, above the limit of {limit}; lower the target or raise the channel's limit"
+        )

@@ -1,13 +1,11 @@
 """Outputs of a heater bank below its QCoDeS face: what is known of them, how they move, and what a wire must do."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from drivers._heater_limits import HeaterLimits, resistance_of
 from drivers._link import Link
@@ -75,7 +73,7 @@ class HeaterWire(ABC):
     def groups(
         self,
         moves: Mapping[int, float],
-        known: NDArray[np.float64],  # noqa: ARG002 - for commands that set more than what moves
+        known: Sequence[float],  # noqa: ARG002 - for commands that set more than what moves
     ) -> Iterable[dict[int, float]]:
         """Cut ``moves`` into groups of channels that one command sets; one group a channel unless overridden.
 
@@ -119,7 +117,7 @@ class HeaterOutputs:
         self.link = link
         self.driven = False
         """Whether this session has sent anything that changes an output."""
-        self.known: NDArray[np.float64] = np.full(wire.channel_count, np.nan)
+        self.known = [math.nan] * wire.channel_count
         """Set voltage of each channel in V, NaN where it is not known for sure."""
         self.limits = HeaterLimits(owner, wire.channel_count, wire.full_voltage, wire.full_current)
         self._owner = owner
@@ -128,7 +126,7 @@ class HeaterOutputs:
 
     def forget(self) -> None:
         """Take no set voltage for granted any more, so that the next ramp starts from voltages that are read."""
-        self.known[:] = np.nan
+        self.known[:] = [math.nan] * len(self.known)
 
     def doubt_after_mishaps(self) -> None:
         """Forget set voltages if the link had a mishap since they were set: the instrument may have restarted."""
@@ -149,7 +147,7 @@ class HeaterOutputs:
         """Read ``V`` (in V) or ``I`` (in A) of one channel."""
         self.doubt_after_mishaps()
         if quantity == "V" and not self.wire.tells_voltage:
-            return float(self.known[channel])
+            return self.known[channel]
         with self.doubting_after_errors():
             return self.wire.read(quantity, channel)
 
@@ -157,11 +155,11 @@ class HeaterOutputs:
         """Read ``V`` (in V) or ``I`` (in A) of all channels; a voltage that the instrument cannot tell is NaN."""
         self.doubt_after_mishaps()
         if quantity == "V" and not self.wire.tells_voltage:
-            return [float(volts) for volts in self.known]
+            return list(self.known)
         with self.doubting_after_errors():
             values = self.wire.read_all(quantity, tolerate_errors=tolerate_errors)
         if quantity == "I":
-            self.limits.learn(self.known, np.array(values))
+            self.limits.learn(self.known, values)
         return values
 
     def check_targets(self, targets: Mapping[int, float]) -> dict[int, float]:
@@ -169,10 +167,12 @@ class HeaterOutputs:
         return {channel: self._checked(channel, float(volts)) for channel, volts in targets.items()}
 
     def _checked(self, channel: int, volts: float) -> float:
-        # A value that was read back is a valid target although noise put it just outside the limits.
-        nearest = min(max(volts, 0.0), self.limits.max_voltage(channel))
-        if abs(volts - nearest) <= _READBACK_NOISE_V:
-            volts = nearest
+        highest = self.limits.max_voltage(channel)
+        if not 0.0 <= volts <= highest:
+            # A value that was read back is a valid target although noise put it just outside the limits.
+            nearest = min(max(volts, 0.0), highest)
+            if abs(volts - nearest) <= _READBACK_NOISE_V:
+                volts = nearest
         self.limits.check_voltage(channel, volts)
         self.limits.check_load(channel, volts)
         return volts
@@ -192,7 +192,7 @@ class HeaterOutputs:
         try:
             self._follow(start, moving, pace, unproven)
         except LimitError:
-            self._follow({channel: float(self.known[channel]) for channel in moving}, start, pace, set())
+            self._follow({channel: self.known[channel] for channel in moving}, start, pace, set())
             raise
         with self.doubting_after_errors():
             self.wire.finish(moving)
@@ -202,12 +202,13 @@ class HeaterOutputs:
             self.wire.check(moving)
             if self.wire.has_switches:
                 self.driven = True
-                self.known[list(self.wire.enable(moving))] = 0.0
+                for channel in self.wire.enable(moving):
+                    self.known[channel] = 0.0
 
     def _start(self, moving: Mapping[int, float]) -> dict[int, float]:
         """Where channels start: at the voltage last set or declared, else at the one that is read; in V."""
-        start = {channel: float(self.known[channel]) for channel in moving}
-        unknown = [channel for channel, volts in start.items() if np.isnan(volts)]
+        start = {channel: self.known[channel] for channel in moving}
+        unknown = [channel for channel, volts in start.items() if math.isnan(volts)]
         if unknown:
             if not self.wire.tells_voltage:
                 raise LimitError(
@@ -215,7 +216,7 @@ class HeaterOutputs:
                     f"them, so a ramp could jump. Nothing was moved; say with declare_voltages() what they are"
                 )
             measured = self.read_all("V")
-            unread = [channel for channel in unknown if np.isnan(measured[channel])]
+            unread = [channel for channel in unknown if math.isnan(measured[channel])]
             if unread:
                 raise self.link.device_error(
                     f"the voltages of channels {unread} are out of the range of its reading, so a ramp could jump; "
@@ -251,16 +252,16 @@ class HeaterOutputs:
 
     def _prove(self, unproven: set[int], targets: Mapping[int, float]) -> set[int]:
         """Measure resistances of channels with enough voltage on them, and check their targets with these."""
-        ripe = {channel for channel in unproven if self.limits.ripe(float(self.known[channel]), targets[channel])}
+        ripe = {channel for channel in unproven if self.limits.ripe(self.known[channel], targets[channel])}
         if ripe:
             currents = self.read_all("I")
             for channel in ripe:
-                if np.isnan(currents[channel]):
+                if math.isnan(currents[channel]):
                     raise LimitError(
                         f"{self._owner}: the current of channel {channel} is out of the range of its reading, so its "
                         f"limits cannot be checked; choose a higher range, or leave limits of current and power out"
                     )
-                resistance = resistance_of(float(self.known[channel]), currents[channel])
+                resistance = resistance_of(self.known[channel], currents[channel])
                 self.limits.check_load(channel, targets[channel], resistance)
         return ripe
 
@@ -271,7 +272,7 @@ class HeaterOutputs:
         made for it, and cold heaters are safer than hot ones.
         """
         measured = self.read_all("V", tolerate_errors=True)
-        start = {channel: 0.0 if np.isnan(volts) else volts for channel, volts in enumerate(measured)}
+        start = {channel: 0.0 if math.isnan(volts) else volts for channel, volts in enumerate(measured)}
         problem: InstrumentError | None = None
         for moves in ramp_steps(start, dict.fromkeys(start, 0.0), pace.step):
             self._await_turn(pace)
@@ -292,11 +293,12 @@ class HeaterOutputs:
 
     def _send(self, group: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
         """Send one command; until it is acknowledged the voltages of its channels are unknown."""
-        where = list(group)
         self.driven = True
-        self.known[where] = np.nan
+        for channel in group:
+            self.known[channel] = math.nan
         self.wire.send(group, tolerate_errors=tolerate_errors)
-        self.known[where] = list(group.values())
+        for channel, volts in group.items():
+            self.known[channel] = volts
 
     def _last_set(self, targets: Mapping[int, float]) -> str:
         parts = (f"{channel}: {self.known[channel]:.4f} V" for channel in sorted(targets))

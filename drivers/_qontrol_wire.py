@@ -1,9 +1,6 @@
 """Commands of a chain of Qontrol modules."""
 
-from collections.abc import Callable, Iterable, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drivers._heater_limits import plausible
 from drivers._heater_outputs import HeaterWire, Quantity
@@ -63,7 +60,7 @@ class QontrolWire(HeaterWire):
             f"{quantity}ALL?", self.channel_count, self._parsers[quantity], tolerate_events=tolerate_errors
         )
 
-    def groups(self, moves: Mapping[int, float], known: NDArray[np.float64]) -> Iterable[dict[int, float]]:
+    def groups(self, moves: Mapping[int, float], known: Sequence[float]) -> Iterable[dict[int, float]]:
         """Cut moves into runs of neighbouring channels of one module."""
         return neighbours(moves, known, CHANNELS_PER_MODULE)
 

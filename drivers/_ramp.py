@@ -1,10 +1,7 @@
 """Plans of ramps, as pure functions."""
 
 import math
-from collections.abc import Iterator, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator, Mapping, Sequence
 
 _ROUNDING = 1e-9
 """Relative slack that keeps 0.3 V in steps of 0.1 V at three steps."""
@@ -32,7 +29,7 @@ def ramp_steps(start: Mapping[int, float], target: Mapping[int, float], step: fl
 
 
 def neighbours(
-    moves: Mapping[int, float], known: NDArray[np.float64], channels_per_unit: int
+    moves: Mapping[int, float], known: Sequence[float], channels_per_unit: int
 ) -> Iterator[dict[int, float]]:
     """Cut ``moves`` into runs of neighbouring channels of one unit, for commands that set such runs.
 
@@ -42,11 +39,11 @@ def neighbours(
     run: dict[int, float] = {}
     last = -1
     for channel in sorted(moves):
-        if run:
+        if run and (channel % channels_per_unit == 0 or channel != last + 1):
+            gap = range(last + 1, channel)
             same_unit = last // channels_per_unit == channel // channels_per_unit
-            between = known[last + 1 : channel]
-            if same_unit and not np.isnan(between).any():
-                run.update(enumerate(between.tolist(), start=last + 1))
+            if same_unit and not any(math.isnan(known[between]) for between in gap):
+                run.update((between, known[between]) for between in gap)
             else:
                 yield run
                 run = {}

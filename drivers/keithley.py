@@ -1,11 +1,9 @@
 """Keithley 2600B source meters of one or two channels, in their own language TSP."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from qcodes.instrument import InstrumentBaseKWArgs
 from typing_extensions import Unpack
 
@@ -77,7 +75,7 @@ class TspWire(HeaterWire):
         """Measure channel by channel."""
         return [self.read(quantity, channel) for channel in range(self.channel_count)]
 
-    def groups(self, moves: Mapping[int, float], known: NDArray[np.float64]) -> Iterable[dict[int, float]]:  # noqa: ARG002
+    def groups(self, moves: Mapping[int, float], known: Sequence[float]) -> Iterable[dict[int, float]]:  # noqa: ARG002
         """Set all channels with one line."""
         return (dict(moves),)
 

@@ -47,7 +47,7 @@ def test_only_a_limit_below_full_scale_needs_a_resistance(limits):
     assert limits.unproven(0, 2.2)
     assert limits.unproven(1, 0.1)
     assert not limits.unproven(1, 0.0)
-    limits.learn(np.array([1.0, 0.4] + [np.nan] * 6), np.array([1e-3, 1e-3] + [0.0] * 6))
+    limits.learn([1.0, 0.4] + [np.nan] * 6, [1e-3, 1e-3] + [0.0] * 6)
     assert not limits.unproven(0, 2.2)
     assert limits.unproven(1, 1.0)  # 0.4 V are too few to learn from
 
@@ -55,7 +55,7 @@ def test_only_a_limit_below_full_scale_needs_a_resistance(limits):
 def test_load_is_predicted_from_the_resistance_with_a_margin(limits):
     limits.set(0, None, 10e-3, 50e-3)
     limits.check_load(0, 12.0)  # nothing is known yet
-    limits.learn(np.array([1.0] + [np.nan] * 7), np.full(8, 1e-3))
+    limits.learn([1.0] + [np.nan] * 7, [1e-3] * 8)
     limits.check_load(0, 7.4)  # 54.8 mW from the cool resistance, within the margin
     with pytest.raises(LimitError, match=r"power of .* W, above the limit of 0\.05 W"):
         limits.check_load(0, 7.5)
