@@ -1,5 +1,6 @@
 """Keysight tunable lasers without their sweeps: light, lock, and the settings of sweeps and triggers."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +19,15 @@ MODELS = ("8164A", "8164B", "N7776C", "N7778C", "N7779C")
 SMALLEST_STEP_M = 0.1e-12
 
 _VENDORS = ("Keysight", "Agilent")
-_LASER_MODULE = re.compile(r"81\d{3}[A-Z]")
+_LASER_MODULE = re.compile(r"81(?!57|59|61|62|63)\d{3}[A-Z]")
+"""Attenuators, switches, return-loss and power-sensor modules begin with 8157, 8159 and 8161 to 8163."""
+
 _SLOTS = 5
 _IMPLAUSIBLE_W = 1.0
 """Far more than these lasers can give; a number beyond is a level in dBm or nonsense."""
 _SLACK_M = 1e-15
+_READ_BACK = 1e-5
+"""Relative error of a setting that is read back; replies are 32-bit floats."""
 _PIN = re.compile(r"\d{1,8}", re.ASCII)
 _SWEEP_STATES = ("stopped", "running", "paused")
 _MODE_WORDS = {"stepped": "STEP", "manual": "MAN", "continuous": "CONT"}
@@ -256,13 +261,25 @@ class KeysightLaserSettings(LaserInstrument, ScpiInstrument):
         write: Callable[[Any], str],
         docstring: str,
     ) -> None:
+        """Add a parameter that is sent by itself and read back."""
+
+        def set_value(value: Any) -> None:  # Any: as above
+            with self._live_link().lock:
+                self._write_checked(f"{command} {write(value)}")
+                actual = self._live_link().query(f"{command}?", parse)
+                same = actual == value or (
+                    isinstance(actual, float) and math.isclose(actual, value, rel_tol=_READ_BACK)
+                )
+                if not same:
+                    raise self._not_applied(name, actual, value, unit)
+
         self.add_parameter(
             name,
             label=label,
             unit=unit,
             vals=vals,
             get_cmd=lambda: self._live_link().query(f"{command}?", parse),
-            set_cmd=lambda value: self._write_checked(f"{command} {write(value)}"),
+            set_cmd=set_value,
             snapshot_value=False,
             docstring=docstring,
         )
