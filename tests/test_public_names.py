@@ -35,14 +35,15 @@ NAMES = {
         fit_phase_curve fit_resistance fit_twin residual_over_noise verify
     """,
     "drivers": """
-        CobriteLaser HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PowerMeter PowerReading
-        PowerTrace QDevilQDAC2 Qontrol QontrolQ8iv SantecMPM210H SantecTSL570 SimulatedAs SweepLog Switch ThorlabsPM
+        CobriteLaser DiConMemsSwitch HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PolatisOXC
+        PowerMeter PowerReading PowerTrace QDevilQDAC2 Qontrol QontrolQ8iv SantecMPM210H SantecTSL570 SimulatedAs
+        SweepLog Switch ThorlabsPM
     """,
     "simulated_instruments": """
-        BenchWiring HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench SimulatedCobrite
-        SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser SimulatedKeysightN7745A SimulatedNicslabXPOW
-        SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecMPM210H SimulatedSantecTSL570
-        SimulatedThorlabsPM SwitchPath default_bench
+        BenchWiring HeaterEvent HeaterTrace HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench
+        SimulatedCobrite SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser SimulatedKeysightN7745A
+        SimulatedNicslabXPOW SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecMPM210H
+        SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench read_heater_trace
     """,
     "simulated_instruments.faults": """
         BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep
