@@ -1,5 +1,6 @@
 """What drivers of tunable lasers share: limits, targets, waiting on the clock, verification, the safe state."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
@@ -85,10 +86,10 @@ class LaserInstrument(LinkedInstrument):
             label="Power setpoint",
             unit="dBm",
             vals=Numbers(),
-            get_cmd=lambda: watt_to_dbm(self._ask_power()),
+            get_cmd=self._ask_level,
             set_cmd=lambda level: self.set_power(dbm_to_watt(level)),
             snapshot_value=False,
-            docstring="Control the power setpoint as a level.",
+            docstring="Control the power setpoint as a level; NaN for a power that has none.",
         )
 
     @property
@@ -237,10 +238,14 @@ class LaserInstrument(LinkedInstrument):
             f"else uses the laser"
         )
 
+    def _ask_level(self) -> float:
+        power_w = self._ask_power()
+        return watt_to_dbm(power_w) if power_w > 0.0 else math.nan
+
     def _ask_wavelength_error(self) -> float:
         with self._live_link().lock:
             target = self._target_wavelength
-            return float("nan") if target is None else self._ask_wavelength() - target
+            return math.nan if target is None else self._ask_wavelength() - target
 
     def _ask_emitted_power(self) -> float:
         """Ask for the power in W with which light would come out; the setpoint, where nothing else decides."""

@@ -64,9 +64,13 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         self._add_system_parameters()
 
     @property
-    def model(self) -> SantecModel:
-        """What the laser that answers can do."""
-        return MODELS[self._identity.model]
+    def model(self) -> str:
+        """Model of the laser that answers."""
+        return self._identity.model
+
+    @property
+    def _abilities(self) -> SantecModel:
+        return MODELS[self.model]
 
     def _add_santec_light_parameters(self) -> None:
         self.frequency = self.add_parameter(
@@ -142,7 +146,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
         )  # fmt: skip
 
     def _add_system_parameters(self) -> None:
-        if self.model.two_command_sets:
+        if self._abilities.two_command_sets:
             self.command_set = self._add_setting(
                 "command_set", "Command set", "", Enum(*_COMMAND_SETS), ":SYST:COMM:COD", choices(_COMMAND_SETS),
                 "Control the command set, which decides the units on the wire; the parameters here work with either.",

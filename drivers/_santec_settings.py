@@ -57,7 +57,7 @@ class SantecSettings(SantecLight):
             vals=Numbers(min_value=0.0),
             get_cmd=lambda: nm_to_m(self._live_link().query(":WAV:SWE:SPE?", parse_number)),
             set_cmd=self._set_sweep_speed,
-            docstring=f"Control the speed of continuous sweeps: {self.model.speeds_text}.",
+            docstring=f"Control the speed of continuous sweeps: {self._abilities.speeds_text}.",
         )
         self._add_setting(
             "sweep_dwell", "Time at each step", "s", pause, ":WAV:SWE:DWEL", decimals(1),
@@ -83,7 +83,7 @@ class SantecSettings(SantecLight):
             "log_points", "Points in the log", Ints(0, LONGEST_LOG), ":READ:POIN?", parse_integer,
             "Get how many points the log of the latest sweep has.",
         )  # fmt: skip
-        if self.model.two_command_sets:
+        if self._abilities.two_command_sets:
             self._add_reading(
                 "sweep_shortest", "Shortest wavelength of a sweep", long, ":WAV:SWE:RANG:MIN?", wavelength.parse,
                 "Get the shortest wavelength that a sweep can have at its present speed.", "m",
@@ -133,8 +133,8 @@ class SantecSettings(SantecLight):
         return f"{m_to_nm(speed_m_s):.1f}".removesuffix(".0")
 
     def _check_speed(self, speed_m_s: float) -> None:
-        if not self.model.allows_speed(speed_m_s):
+        if not self._abilities.allows_speed(speed_m_s):
             raise LimitError(
-                f"{self.name}: sweep speed cannot be {speed_m_s:g} m/s; the {self.model.name} has "
-                f"{self.model.speeds_text}. Nothing was changed"
+                f"{self.name}: sweep speed cannot be {speed_m_s:g} m/s; the {self.model} has "
+                f"{self._abilities.speeds_text}. Nothing was changed"
             )

@@ -239,7 +239,7 @@ class SantecTSL570(SantecSettings):
 
     def _check_range(self, planned: _Sweep) -> None:
         """Check the ends of the sweep against the laser's range at the speed that is set."""
-        if not self.model.two_command_sets:
+        if not self._abilities.two_command_sets:
             return  # these cannot be asked; the laser itself refuses what it cannot do
         link = self._live_link()
         shortest, longest = (link.query(f":WAV:SWE:RANG:{end}?", parse_wavelength)[0] for end in ("MIN", "MAX"))

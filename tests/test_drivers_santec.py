@@ -191,14 +191,25 @@ def test_what_is_no_wavelength_is_refused(reply):
         (IN_DBM, b"-200.00\r", None),
         (IN_DBM, b"-3.40282347E+038\r", None),
         (IN_DBM, b"-inf\r", None),
-        (IN_MW, b"9.9E37\r", None),
+        (IN_DBM, b"+9.9E37\r", None),
+        (IN_MW, b"-9.9E37\r", None),
+        (IN_MW, b"9.91E37\r", None),
+        (IN_DBM, b"NAN\r", None),
         (IN_MW, b"-0.000001\r", -1e-9),
+        (IN_MW, b"0.0000\r", 0.0),
+        (IN_MW, b"+1E-027\r", 1e-30),
     ],
 )
 def test_monitor_readings_and_codes(unit, reply, watts):
     with laser_on(unit, (b":POW:ACT?\r", reply)) as laser:
         reading = laser.power_actual()
         assert math.isnan(reading) if watts is None else reading == pytest.approx(watts)
+
+
+@pytest.mark.parametrize("reply", [b"0.0000\r", b"-0.000001\r"])
+def test_a_power_without_level_is_flagged(reply):
+    with laser_on(IN_MW, (b":POW?\r", reply)) as laser:
+        assert math.isnan(laser.power_dbm())
 
 
 def test_sentinel_as_setpoint_is_refused():

@@ -38,7 +38,7 @@ def laser_on(*steps, answers="TSL-570", **kwargs):
 @pytest.mark.parametrize("model", ["TSL-550", "TSL-570", "TSL-710", "TSL-770"])
 def test_any_model_answers_or_the_one_that_is_named(model):
     with laser_on(answers=model) as laser:
-        assert laser.model.name == model
+        assert laser.model == model
     with laser_on(answers=model, model=model) as laser:
         assert ("command_set" in laser.parameters) == (model in ("TSL-570", "TSL-770"))
 

@@ -47,6 +47,13 @@ class HurriedClock(SimulatedClock):
         super().sleep(max(20.0, seconds))
 
 
+class InterruptedClock(SimulatedClock):
+    """Somebody presses Ctrl-C during the first wait."""
+
+    def sleep(self, seconds):
+        raise KeyboardInterrupt
+
+
 def block(data):
     size = str(len(data)).encode()
     return b"#" + str(len(size)).encode() + size + data
@@ -165,6 +172,17 @@ def test_a_start_that_was_lost_is_noticed():
     message = "'waiting for trigger' within 60 s"
     with laser_on(*steps, clock=HurriedClock()) as laser, pytest.raises(DeviceError, match=message):
         laser.sweep(1550e-9, 1550.4e-9, 10e-9, 0.1e-9)
+
+
+@pytest.mark.parametrize("moment", [[], [WAITING, *SOFT]])
+def test_a_sweep_that_is_interrupted_is_stopped(moment):
+    """Ctrl-C while it tunes to its start, and while it runs."""
+    start = [(b":WAV:SWE 1\r", None), NO_ERROR]
+    with laser_on(*ARM, *start, *moment, RUNNING, *GIVE_UP, *CLOSE_SHUTTER, clock=InterruptedClock()) as laser:
+        with pytest.raises(KeyboardInterrupt):
+            laser.sweep(1550e-9, 1550.4e-9, 10e-9, 0.1e-9)
+        with pytest.raises(LimitError, match="no sweep is armed"):
+            laser.finish_sweep()
 
 
 @pytest.mark.parametrize(
