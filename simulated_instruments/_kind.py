@@ -9,6 +9,7 @@ from simulated_instruments._session import SimulatedInstrument
 from simulated_instruments.hidden_chip import HiddenChip
 
 InstrumentRole = Literal["heaters", "laser", "meter", "switch"]
+ServedLink = Literal["serial", "socket", "hislip"]
 
 
 @dataclass(frozen=True)
@@ -75,5 +76,5 @@ class InstrumentKind:
     name: str
     role: InstrumentRole
     build: Callable[[InstrumentSpec, Surroundings], SimulatedInstrument]
-    link: Literal["serial", "socket", "hislip"] = "socket"
+    link: ServedLink = "socket"
     command_ends: bytes = b"\r\n"

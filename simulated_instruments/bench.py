@@ -1,16 +1,16 @@
 """A whole simulated bench: one hidden chip, instruments wired to it, and servers in front of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
 from simulated_instruments._fault_link import FaultyInstrument
 from simulated_instruments._hislip import HislipServer
-from simulated_instruments._kind import InstrumentSpec, Surroundings
+from simulated_instruments._kind import InstrumentSpec, ServedLink, Surroundings
 from simulated_instruments._kinds import KINDS
 from simulated_instruments._light_paths import ConnectsPorts
 from simulated_instruments._pty import PtyServer
@@ -74,6 +74,8 @@ class SimulatedBench:
         What hangs on what.
     clock
         Time for the chip and all instruments.
+    hislip
+        Names of instruments that are served over HiSLIP where their kind would be served on a plain socket.
 
     Raises
     ------
@@ -82,7 +84,13 @@ class SimulatedBench:
     """
 
     def __init__(
-        self, chip: HiddenChip, instruments: Sequence[InstrumentSpec], wiring: BenchWiring, clock: Clock
+        self,
+        chip: HiddenChip,
+        instruments: Sequence[InstrumentSpec],
+        wiring: BenchWiring,
+        clock: Clock,
+        *,
+        hislip: Collection[str] = (),
     ) -> None:
         specs = by_name(instruments)
         heaters = wired_channels("heater", wiring.heaters, chip.layout.heaters, specs, "heaters", {})
@@ -105,6 +113,11 @@ class SimulatedBench:
         self.faults = BenchFaults(self._links, chip, clock)
         """What goes wrong, on demand."""
         self._specs = specs
+        self._served_as: dict[str, ServedLink] = {
+            name: "hislip" if name in hislip else KINDS[spec.kind].link for name, spec in specs.items()
+        }
+        for name in hislip:
+            self._check_network(name)
         self._stack = ExitStack()
         self._addresses: dict[str, str] = {}
 
@@ -125,7 +138,7 @@ class SimulatedBench:
         ConfigurationError
             If the context is not open, the instrument has no serial port, or the platform has no pseudo-terminals.
         """
-        if name not in self._addresses or KINDS[self._specs[name].kind].link != "serial":
+        if name not in self._addresses or self._served_as[name] != "serial":
             raise ConfigurationError(f"simulated bench: no instrument with a serial port {name!r} is being served")
         server = PtyServer(self._links[name], name)
         self._stack.callback(server.close)
@@ -139,11 +152,16 @@ class SimulatedBench:
         ConfigurationError
             If the context is not open, or the instrument is not known or has a serial port.
         """
-        if name not in self._addresses or KINDS[self._specs[name].kind].link == "serial":
-            raise ConfigurationError(f"simulated bench: no instrument with a network port {name!r} is being served")
+        if name not in self._addresses:
+            raise ConfigurationError(f"simulated bench: no instrument {name!r} is being served")
+        self._check_network(name)
         return self._serve(name, "hislip", self._stack)
 
-    def _serve(self, name: str, link: Literal["serial", "socket", "hislip"], stack: ExitStack) -> str:
+    def _check_network(self, name: str) -> None:
+        if name not in self._links or KINDS[self._specs[name].kind].link == "serial":
+            raise ConfigurationError(f"simulated bench: there is no instrument with a network port {name!r}")
+
+    def _serve(self, name: str, link: ServedLink, stack: ExitStack) -> str:
         server = (HislipServer if link == "hislip" else TcpServer)(self._links[name], name)
         stack.callback(server.close)
         if link == "hislip":
@@ -154,7 +172,7 @@ class SimulatedBench:
         with ExitStack() as stack:
             for name, link in self._links.items():
                 link.open()
-                self._addresses[name] = self._serve(name, KINDS[self._specs[name].kind].link, stack)
+                self._addresses[name] = self._serve(name, self._served_as[name], stack)
                 stack.callback(link.close)  # before its server, so that no late reply keeps that from closing
             self._stack = stack.pop_all()
         return self

@@ -18,7 +18,7 @@ class DriverCase:
     """One driver in one configuration.
 
     ``init`` are its arguments besides name and address, ``options`` what the simulated instrument must know of them,
-    ``query`` the form of commands that change nothing.
+    ``query`` the form of commands that change nothing, ``hislip`` whether it is reached over HiSLIP.
     """
 
     id: str
@@ -29,6 +29,7 @@ class DriverCase:
     options: Mapping = field(default_factory=dict)
     query: re.Pattern = re.compile(rb"[^;]*\?[^;]*(;[^;]*\?[^;]*)*")
     terminator: bytes = b"\n"
+    hislip: bool = False
 
 
 _TSL550, _TSL770 = {"model": "TSL-550"}, {"model": "TSL-770"}
@@ -75,6 +76,18 @@ CASES = (
     DriverCase("keysight_8164b", drivers.KeysightLaser, "laser", init={"model": "8164B"}, options={"model": "8164B"}),
     DriverCase("keysight_n7776c", drivers.KeysightLaser, "laser"),
     DriverCase("keysight_n7745a", drivers.KeysightN7745A, "meter", 4, {"ports": 4}),
+    DriverCase(
+        "keysight_n7745c", drivers.KeysightN7745A, "meter", 8, {"ports": 8, "model": "N7745C"}, {"model": "N7745C"}
+    ),
+    DriverCase(
+        "keysight_n7744a_hislip",
+        drivers.KeysightN7745A,
+        "meter",
+        4,
+        {"ports": 4, "model": "N7744A"},
+        {"model": "N7744A"},
+        hislip=True,
+    ),
     DriverCase("polatis_oxc", drivers.PolatisOXC, "switch", 4, {"ports": 4}),
     DriverCase("dicon_1xn", drivers.DiConMemsSwitch, "switch", 4, {"channels": 4}, terminator=b"\r"),
     DriverCase("thorlabs_pm100d", drivers.ThorlabsPM, "meter", init={"model": "PM100D"}, options={"model": "PM100D"}),
@@ -101,7 +114,7 @@ def simulated(case, clock=None, seed=3):
         detectors=dict(_places(chip.layout.detectors, channels)) if case.role == "meter" else {},
         laser=specs[-1].name,
     )
-    with SimulatedBench(chip, specs, wiring, clock) as bench:
+    with SimulatedBench(chip, specs, wiring, clock, hislip=("device",) if case.hislip else ()) as bench:
         yield bench, chip, clock
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qcodes.instrument import Instrument
 
 from drivers import KeysightN7745A
-from drivers.keysight import _parse_slots
+from drivers._keysight_parsing import parse_slots
 from optinc_hw.errors import (
     ConfigurationError,
     DeviceError,
@@ -49,6 +49,8 @@ def powers(*values):
 WATTS = ask("unit", b"+1\n", b"+1\n")
 AVERAGING = ask("atim", b"+1.00000000E-002\n", b"+2.00000000E-002\n")
 WAVELENGTHS = ask("wav", b"+1.55000000E-006\n", b"+1.31000000E-006\n")
+RANGES = ask("rang", b"+0.00000000E+000\n", b"-3.00000000E+001\n")
+AUTOMATIC = ask("rang:auto", b"+1\n", b"+0\n")
 
 
 @contextlib.contextmanager
@@ -135,12 +137,14 @@ READINGS = st.floats(width=32, allow_subnormal=False)
 @given(st.lists(READINGS, min_size=1, max_size=8))
 def test_codes_are_flagged_and_no_plausible_number_replaces_them(values):
     judged = KeysightN7745A._judge(_AlwaysWatts(), np.array(values))
-    for value, watts, valid in zip(values, judged.power_w, judged.valid, strict=True):
+    for value, watts, valid in zip(values, *judged, strict=True):
         assert valid == (abs(value) < 0.1)
         assert watts == value if valid else np.isnan(watts)
 
 
 class _AlwaysWatts:
+    _queue_is_ours_since = 0
+
     def _check_units(self):
         pass
 
@@ -226,7 +230,7 @@ def test_dead_link():
 
 
 def test_snapshots_use_the_bus_as_documented():
-    settings = list(chain.from_iterable(zip(WAVELENGTHS, AVERAGING, strict=True)))
+    settings = list(chain.from_iterable(zip(WAVELENGTHS, AVERAGING, RANGES, AUTOMATIC, strict=True)))
     with meter_on(*[IDN, *settings] * 2) as meter:
         meter.snapshot_base(False)
         meter.snapshot_base(None)
@@ -234,9 +238,12 @@ def test_snapshots_use_the_bus_as_documented():
         snapshot = meter.snapshot_base(True)
         assert snapshot == json.loads(json.dumps(snapshot, allow_nan=False))
         assert snapshot["parameters"]["averaging_time"]["value"] == 20e-3
+        ports = snapshot["submodules"]["channels"]["channels"]
+        assert ports["meter_ch1"]["parameters"]["range_dbm"]["value"] == -30.0
+        assert ports["meter_ch0"]["parameters"]["auto_range"]["value"] is True
 
 
 def test_configuration_blocks():
-    assert _parse_slots(struct.pack("<4H", 1, 1, 2, 1)) == [(1, 1), (2, 1)]
+    assert parse_slots(struct.pack("<4H", 1, 1, 2, 1)) == [(1, 1), (2, 1)]
     with pytest.raises(ValueError, match="pairs"):
-        _parse_slots(b"\x01\x00\x01")
+        parse_slots(b"\x01\x00\x01")
