@@ -193,9 +193,17 @@ class HeaterOutputs:
             self._follow(start, moving, pace, unproven)
         except LimitError:
             self._follow({channel: self.known[channel] for channel in moving}, start, pace, set())
+            self._finish(start)
             raise
-        with self.doubting_after_errors():
-            self.wire.finish(moving)
+        self._finish(moving)
+
+    def _finish(self, voltages: Mapping[int, float]) -> None:
+        try:
+            with self.doubting_after_errors():
+                self.wire.finish(voltages)
+        except InstrumentError as error:
+            error.add_note(f"{self._owner}: the ramp stopped in its check at the end")
+            raise
 
     def _make_ready(self, moving: Mapping[int, float]) -> None:
         with self.doubting_after_errors():

@@ -249,8 +249,9 @@ def test_other_replies_are_refused_and_the_next_answer_is_right(reply):  # D-29,
 
 def test_a_current_out_of_range_proves_no_limit():
     over = (b"read? (@1)\n", b"9.9E+37\n")
-    steps = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 2.0)), over, *put((1, 0.0))]
-    with qdac_on(*steps, channels=1) as source:
+    steps = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 2.0)), over]
+    back = [*put((1, 0.0)), *setpoints(0.0)]
+    with qdac_on(*steps, *back, channels=1) as source:
         source.set_channel_limits(0, max_power=5e-3)
         with pytest.raises(LimitError, match="out of the range of its reading"):
             source.set_voltages({0: 3.0})
