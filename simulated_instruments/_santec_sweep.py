@@ -170,7 +170,10 @@ class SweepRun:
 
     def _scan(self, now: float) -> tuple[int, float]:
         """Return the number of the present scan and the time since its start, at most the time of a scan."""
-        since = min(now, self.stopped_s, self._end_s) - self._scanning_s
+        now = min(now, self.stopped_s)
+        if now >= self._end_s:
+            return int(self.cycles) - 1, self._scan_s
+        since = now - self._scanning_s
         number = int(min(since // self._period_s, self.cycles - 1))
         return number, min(since - number * self._period_s, self._scan_s)
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from drivers import SantecTSL570
 from optinc_hw.clock import SimulatedClock
@@ -195,6 +197,34 @@ def test_the_range_shrinks_with_the_speed(laser):
     assert 1480.0 < low < high < 1640.0
     frequencies = laser(":FREQ:SWE:RANG:MIN?;MAX?").split(";")
     assert list(map(float, frequencies)) == pytest.approx([299792.458 / high, 299792.458 / low], abs=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mode=st.integers(0, 3),
+    ends=st.tuples(st.integers(14_800, 16_400), st.integers(14_800, 16_400)).filter(lambda ends: ends[0] != ends[1]),
+    step_nm=st.sampled_from([0.3, 1.0, 7.0, 200.0 / 3.0]),
+    cycles=st.integers(0, 3),
+    waits=st.lists(st.floats(0.0, 20.0), min_size=3, max_size=12),
+)
+def test_time_moves_a_sweep_on_and_never_out_of_its_bounds(mode, ends, step_nm, cycles, waits):
+    laser = Laser()
+    start, stop = (end / 10.0 for end in ends)
+    laser(f":WAV:SWE:STAR {start}", f":WAV:SWE:STOP {stop}", f":WAV:SWE:MOD {mode}", f":WAV:SWE:CYCL {cycles}")
+    laser(f":WAV:SWE:STEP {step_nm:.4f}", f":TRIG:OUTP:STEP {step_nm:.4f}", ":TRIG:OUTP 3", ":WAV:SWE 1")
+    assert laser(":SYST:ERR?") == '0,"No error"\r'
+    points = int(abs(stop - start) / float(f"{step_nm:.4f}") + 1e-6) + 1
+    last_count, states = 0, []
+    for wait in [*waits, 1e5]:
+        laser.clock.sleep(wait)
+        state, count, wavelength, logged = laser(":WAV:SWE?", ":WAV:SWE:COUN?", ":WAV?", ":READ:POIN?").split("\r")[:4]
+        assert min(start, stop, 1550.0) <= float(wavelength) <= max(start, stop, 1550.0)
+        assert last_count <= int(count) <= max(1, cycles)
+        assert 0 <= int(logged) <= points * (1 + mode // 2)
+        last_count = int(count)
+        states.append(int(state))
+    assert [{4: 0, 1: 1, 0: 2}[state] for state in states] == sorted({4: 0, 1: 1, 0: 2}[state] for state in states)
+    assert (states[-1], last_count, int(logged)) == (0, max(1, cycles), points * (1 + mode // 2))
 
 
 def test_the_driver_sweeps_while_a_meter_reads():
