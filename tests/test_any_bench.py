@@ -8,23 +8,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mixed_benches import BENCHES, PORTS, write_mixed_folder
 
 from optinc_hw.bench import Bench, write_bench_folder
 from optinc_hw.bench.write import instrument_names
 from optinc_hw.errors import LimitError, LinkError
 
-PORTS = 2
 SHARE_OF_LIMIT = 0.1
+
+
+def pytest_generate_tests(metafunc):
+    """Benches of several vendors are simulated, unless one is given."""
+    given = metafunc.config.getoption("--bench")
+    metafunc.parametrize("place", ["default", *BENCHES] if given is None else [given], indirect=True)
 
 
 @pytest.fixture
 def place(request, tmp_path):
     """Folder of the bench, and whether it is simulated."""
-    folder = request.config.getoption("--bench")
-    if folder is not None:
-        return Path(folder).absolute(), False
-    write_bench_folder(tmp_path / "bench", PORTS, {name: f"nowhere:{name}" for name in instrument_names(PORTS)})
-    return tmp_path / "bench", True
+    if request.config.getoption("--bench") is not None:
+        return Path(request.param).absolute(), False
+    folder = tmp_path / "bench"
+    if request.param in BENCHES:
+        return write_mixed_folder(folder, request.param), True
+    write_bench_folder(folder, PORTS, {name: f"nowhere:{name}" for name in instrument_names(PORTS)})
+    return folder, True
 
 
 @pytest.fixture
