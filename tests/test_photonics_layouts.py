@@ -1,7 +1,7 @@
 """Where MZIs stand: rectangular, triangular and from data; missing and stuck MZIs; the reach of the light."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -288,3 +288,20 @@ def test_light_outside_the_cone_of_an_mzi_is_exactly_zero(placed, seed):
 def test_cones_of_meshes_wider_than_a_vector(layout):
     assert (layout.table[:, 2] - layout.table[:, 1] < layout.ports).any()
     check_cones(layout, 0)
+
+
+@given(placed_mzis())
+def test_layers_hold_every_mzi_once_in_an_order_of_the_light(placed):
+    layout = MeshLayout(*placed)
+    order, starts = layout.layers
+    assert sorted(order.tolist()) == list(range(len(layout.mzis)))
+    assert starts[-1] == len(order)
+    assert starts[0] == 0
+    assert (np.diff(starts) > 0).all()
+    modes = layout.modes[order]
+    for first, last in pairwise(starts):
+        assert (np.diff(modes[first:last]) >= 2).all()
+        assert len(set(modes[first:last] % 2)) == 1
+    for mode in range(layout.ports):
+        on_mode = [k for k in order.tolist() if layout.modes[k] in (mode - 1, mode)]
+        assert on_mode == sorted(on_mode)

@@ -187,6 +187,103 @@ def test_a_hundred_chips_differ_in_what_is_dead(backend):
     assert furthest(model_gradients(layout, backend, phases, elements, fields), expected) < 1e-10
 
 
+# Lossless meshes, whose gradients come from one matrix.
+
+
+def lossless(layout, *, alike, seed=0):
+    """Couplers of any angle, or none given."""
+    if alike:
+        return {}
+    eta = torch.rand(2, len(layout.mzis), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return dict(zip(("eta_in", "eta_out"), 8.0 * eta - 4.0, strict=True))
+
+
+def scattered(ports, columns, share, seed):
+    """A mesh with MZIs wherever chance puts them, on even and on odd modes of a column."""
+    rng = np.random.default_rng(seed)
+    placed = []
+    for column in range(columns):
+        mode = 0
+        while mode < ports - 1:
+            if rng.random() < share:
+                placed.append((column, mode))
+                mode += 1
+            mode += 1
+    return MeshLayout(ports, tuple(placed))
+
+
+LOSSLESS = {
+    **{f"scattered {n}, {share}": scattered(n, 12, share, n) for n in (2, 7, 20, 33) for share in (0.1, 0.5)},
+    **{f"rectangular {n}": RectangularLayout(n) for n in (1, 2, 3, 4, 7, 16, 17, 33)},
+    **{f"triangular {n}": TriangularLayout(n) for n in (2, 5, 12)},
+    "missing": RectangularLayout(19).without([(0, 2), (3, 1), (3, 3), (9, 17), *((c, c) for c in range(4, 12))]),
+    "no MZI": MeshLayout(3, ()),
+}
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_gradients_of_lossless_meshes(name, alike):
+    layout = LOSSLESS[name]
+    elements = lossless(layout, alike=alike)
+    phases, _, fields = draw(layout, (), vectors=3)
+    expected = dense_gradients(layout, phases, elements, fields)[:3]
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-4)):
+        given = [phase.to(dtype).requires_grad_() for phase in phases]
+        model = MeshModel(layout, backend="numba", **{key: value.to(dtype) for key, value in elements.items()})
+        sent = fields.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
+        loss = weighed(model.apply(*given, sent)) + weighed(model.matrix(*given))
+        got = grad(loss, given, materialize_grads=True)
+        assert furthest([value.double() for value in got], expected) < tolerance
+
+
+@pytest.mark.parametrize("ports", [126, 127, 128, 129, 130, 131, 259])
+def test_gradients_of_lossless_meshes_wider_than_a_panel(ports):
+    for layout in (scattered(ports, 8, 0.6, ports), RectangularLayout(ports)):
+        if len(layout.mzis) > 9000:
+            continue  # the dense tree takes long
+        phases, _, fields = draw(layout, (), vectors=2)
+        elements = lossless(layout, alike=False)
+        got, expected = (
+            grad(
+                weighed(MeshModel(layout, backend=backend, **elements).apply(*given, fields)),
+                given,
+                materialize_grads=True,
+            )
+            for backend in BACKENDS
+            for given in [leaves(phases)]
+        )
+        assert furthest(got, expected) < 1e-11
+
+
+@pytest.mark.parametrize("batch", [(3,), (17,)])
+def test_gradients_of_many_settings_of_a_lossless_mesh(batch):
+    layout = RectangularLayout(35)  # wide enough for matrices of one setting after the other
+    phases, _, fields = draw(layout, batch, vectors=40)
+    elements = lossless(layout, alike=False)
+    got = leaves(phases)
+    made = MeshModel(layout, **elements).apply(*got, fields)
+    weighed(made).backward()
+    for i in range(batch[0]):
+        alone = leaves([phase[i] for phase in phases])
+        weights = torch.linspace(0.3, 1.7, made.numel(), dtype=torch.float64).reshape(made.shape)[i]
+        one = MeshModel(layout, backend="torch", **elements).apply(*alone, fields[i])
+        (weights * (one.real + (one.imag - 0.2) ** 2)).sum().backward()
+        assert furthest([value.grad[i] for value in got], [value.grad for value in alone]) < 1e-11
+
+
+def test_outputs_may_be_changed_in_place():
+    layout = RectangularLayout(5)
+    phases, _, fields = draw(layout, ())
+    found = []
+    for in_place in (False, True):
+        given = leaves(phases)
+        made = MeshModel(layout).apply(*given, fields)
+        made = made.mul_(2j).add_(1.0) if in_place else 2j * made + 1.0
+        found.append(grad(weighed(made), given))
+    assert furthest(*found) < 1e-13
+
+
 # Memory between forward and backward.
 
 

@@ -122,12 +122,16 @@ class LosslessPass:
 
     def pull(self, cotangent: Array) -> tuple[Array, Array, Array, Array]:
         """Pull gradients back, see `Pass`."""
-        from optinc_hw.photonics import _rotation_kernels
+        return self.pull_product(self.matrix @ np.conj(cotangent.swapaxes(-2, -1)))
 
-        gradients = _empty_gradients(self._layout, len(cotangent), self._couplings.dtype, statics=False)
-        _rotation_kernels.transfer_vjp(
-            self._layout.table, self._couplings, self._turn, self._behind, _interleaved(self.matrix),
-            _interleaved(cotangent), *gradients[:3],
+    def pull_product(self, product: Array) -> tuple[Array, Array, Array, Array]:
+        """Pull back gradients Y of fields X behind the matrices, of which only ``X Y^H`` (B, n, n) is needed."""
+        from optinc_hw.photonics import _similarity_kernels
+
+        gradients = _empty_gradients(self._layout, len(product), self._couplings.dtype, statics=False)
+        _similarity_kernels.transfer_vjp(
+            self._layout.table, *self._layout.layers, self._couplings, self._turn, self._behind,
+            _interleaved(product), *gradients[:3],
         )  # fmt: skip
         return gradients
 
@@ -144,9 +148,9 @@ def _empty_gradients(
     )
 
 
-def _interleaved(cotangent: Array) -> Array:
+def _interleaved(stack: Array) -> Array:
     """Matrices (B, n, n) as (B, n, 2n), real and imaginary parts interleaved."""
-    whole: NDArray[np.complexfloating] = np.ascontiguousarray(cotangent)
+    whole: NDArray[np.complexfloating] = np.ascontiguousarray(stack)
     return whole.view(whole.real.dtype)
 
 

@@ -2,22 +2,27 @@
 
 A lossless MZI, whatever its couplers, is phases around a real rotation,
 
-    T = diag(e^{iu}, e^{il}) [[s, c], [c, -s]] diag(e^{ia} F, 1),   F = exp(i phi).
+    T = diag(e^{iu}, e^{il}) [[s, c], [-c, s]] diag(e^{ia} F, 1),   F = exp(i phi).
 
 The phases behind it are carried along as one number a mode, ``y = D z``: what is left for the rows ``z`` is a phase
-``alpha`` on the upper one and a real rotation. A backward pass turns fields and gradients back with the same numbers.
+``alpha`` on the upper one and a real rotation. A backward pass, in ``_similarity_kernels``, takes the same numbers.
 
-Rows are cut into blocks of `WIDTH` inputs, a length that the compiler knows, and the rows of an MZI lie side by side:
-so one slice serves an MZI, and nothing has to be checked for overlap.
+Rows are cut into blocks of `WIDTH` inputs, and the rows of an MZI lie side by side, as far apart as the compiler knows:
+so nothing has to be checked for overlap.
 """
+
+# Places in rows are unsigned, or each would be tested for being negative.
 
 import numpy as np
 from numba import njit
 
 from optinc_hw.photonics._kernels import OPTIONS, unit
 
-WIDTH = 32
+WIDTH = 128
 """Inputs in a block."""
+_PLANE = np.uint64(WIDTH + 8)  # no power of two, which would put all rows into the same cache lines
+_ROW = np.uint64(2) * _PLANE
+_EIGHT, _ONE = np.uint64(8), np.uint64(1)
 _SMALLEST = 1e-30
 
 
@@ -33,12 +38,13 @@ def _factor(cos_theta, sin_theta, cells, parts):
         br, bi = -co * si * ei, co * si * er + so * ci
         dr, di = co * ci - so * si * er, -so * si * ei
         c2, s2 = br * br + bi * bi, dr * dr + di * di
-        c, s, size = np.sqrt(c2), np.sqrt(s2), one / np.sqrt(c2 + s2)
+        c, s = np.sqrt(c2), np.sqrt(s2)
+        size = one - (c2 + s2 - one) / 2  # what rounding left of one
         # Where an entry vanishes its phase is free.
         to_unit, from_unit = one / max(c, _SMALLEST), one / max(s, _SMALLEST)
         parts[0, k], parts[1, k] = s * size, c * size
         parts[2, k], parts[3, k] = (br * to_unit, bi * to_unit) if c > _SMALLEST else (one, one - one)
-        parts[4, k], parts[5, k] = (-dr * from_unit, -di * from_unit) if s > _SMALLEST else (one, one - one)
+        parts[4, k], parts[5, k] = (dr * from_unit, di * from_unit) if s > _SMALLEST else (one, one - one)
 
 
 @njit(**OPTIONS)
@@ -72,9 +78,9 @@ def turns(table, cos_theta, sin_theta, cos_phi, sin_phi, cells, cos_out, sin_out
     for k in range(len(table)):
         m = table[k, 0]
         er, ei, ur, ui, lr, li = cos_theta[k], sin_theta[k], turn[2, k], turn[3, k], turn[4, k], turn[5, k]
-        # The determinant, E, sets the phase in front: e^{ia} = -E e^{-i(u + l)}.
+        # The determinant, E, sets the phase in front: e^{ia} = E e^{-i(u + l)}.
         wr, wi = ur * lr - ui * li, ur * li + ui * lr
-        ar, ai = -(er * wr + ei * wi), -(ei * wr - er * wi)
+        ar, ai = er * wr + ei * wi, ei * wr - er * wi
         fr, fi = cos_phi[k] * ar - sin_phi[k] * ai, cos_phi[k] * ai + sin_phi[k] * ar
         pr, pi, qr, qi = behind[m, 0], behind[m, 1], behind[m + 1, 0], behind[m + 1, 1]
         gr, gi = fr * pr - fi * pi, fr * pi + fi * pr
@@ -89,7 +95,7 @@ def turns(table, cos_theta, sin_theta, cos_phi, sin_phi, cells, cos_out, sin_out
 
 @njit(**OPTIONS)
 def transfer(table, theta, phi, output, couplings, turn, behind, out):
-    """Matrices of B settings; ``turn`` (B, 6, K), ``behind`` (B, n, 2) and ``out`` are kept for `transfer_vjp`.
+    """Matrices of B settings; ``turn`` (B, 6, K), ``behind`` (B, n, 2) and ``out`` are kept for gradients.
 
     Parameters
     ----------
@@ -102,7 +108,7 @@ def transfer(table, theta, phi, output, couplings, turn, behind, out):
     """
     ports = output.shape[1]
     trig, trig_out = np.empty((4, len(table)), out.dtype), np.empty((2, ports), out.dtype)
-    z = np.empty(2 * ports * WIDTH, out.dtype)  # real and imaginary part of a row together
+    z = np.empty(ports * _ROW, out.dtype)  # real and imaginary part of a row together
     for b in range(len(out)):
         cells = couplings[min(b, len(couplings) - 1)]
         unit(theta[b], trig[0], trig[1])
@@ -111,100 +117,32 @@ def transfer(table, theta, phi, output, couplings, turn, behind, out):
         turns(table, trig[0], trig[1], trig[2], trig[3], cells, trig_out[0], trig_out[1], turn[b], behind[b])
         for first in range(0, ports, WIDTH):
             z[:] = 0
-            for i in range(first, min(first + WIDTH, ports)):
-                z[2 * i * WIDTH + i - first] = 1
+            width = min(WIDTH, ports - first)
+            for j in range(width):
+                z[np.uint64(first + j) * _ROW + np.uint64(j)] = 1
             for k in range(len(table)):
-                if table[k, 1] < first + WIDTH and table[k, 2] > first:
-                    start = 2 * table[k, 0] * WIDTH
-                    _rotate(turn[b, 0, k], turn[b, 1, k], turn[b, 2, k], turn[b, 3, k], z[start : start + 4 * WIDTH])
+                low, high = max(table[k, 1] - first, 0), min(table[k, 2] - first, width)
+                if low < high:
+                    at = np.uint64(table[k, 0]) * _ROW + np.uint64(low)
+                    # Whole vectors: beyond the last input there is nothing to rotate.
+                    count = (np.uint64(high - low) + _EIGHT - _ONE) // _EIGHT * _EIGHT
+                    _rotate(turn[b, 0, k], turn[b, 1, k], turn[b, 2, k], turn[b, 3, k], z, at, count)
             for i in range(ports):
                 c, s = behind[b, i, 0], behind[b, i, 1]
-                row = z[2 * i * WIDTH : 2 * (i + 1) * WIDTH]
-                for j in range(min(WIDTH, ports - first)):
-                    x, y = row[j], row[WIDTH + j]
+                at = np.uint64(i) * _ROW
+                for j in range(width):
+                    x, y = z[at + np.uint64(j)], z[at + np.uint64(j) + _PLANE]
                     out[b, i, 2 * (first + j)] = c * x - s * y
                     out[b, i, 2 * (first + j) + 1] = c * y + s * x
 
 
 @njit(**OPTIONS)
-def _rotate(s, c, ar, ai, z):
+def _rotate(s, c, ar, ai, z, at, count):
     """Turn the upper of two rows by alpha, then rotate both."""
-    for j in range(WIDTH):
-        x, y, a, b = z[j], z[WIDTH + j], z[2 * WIDTH + j], z[3 * WIDTH + j]
+    for i in range(count):
+        j = at + i
+        k = j + _ROW
+        x, y, a, b = z[j], z[j + _PLANE], z[k], z[k + _PLANE]
         p, q = ar * x - ai * y, ar * y + ai * x
-        z[j], z[WIDTH + j] = s * p + c * a, s * q + c * b
-        z[2 * WIDTH + j], z[3 * WIDTH + j] = c * p - s * a, c * q - s * b
-
-
-@njit(**OPTIONS)
-def transfer_vjp(table, couplings, turn, behind, made, grad, d_theta, d_phi, d_out):
-    """Pull gradients of matrices ``made`` (B, n, 2n) back to the phases.
-
-    A phase on a mode has the gradient ``G = Im sum conj(g) y`` there. An MZI without loss keeps the sum of G over its
-    arms, so G of one input gives that of the other, and the gradient of theta follows from G behind the MZI and the
-    overlaps of one arm's gradient with the other arm's field.
-    """
-    ports, mzis = d_out.shape[1], len(table)
-    work = np.empty(4 * ports * WIDTH, made.dtype)
-    sums = np.empty((mzis, 3), made.dtype)
-    for b in range(len(grad)):
-        cells = couplings[min(b, len(couplings) - 1)]
-        sums[:] = 0
-        d_out[b] = 0
-        for first in range(0, ports, WIDTH):
-            _load(behind[b], made[b], grad[b], first, work, d_out[b])
-            for k in range(mzis - 1, -1, -1):
-                if table[k, 1] < first + WIDTH and table[k, 2] > first:
-                    start = 4 * table[k, 0] * WIDTH
-                    x, y, a = _rotate_back(
-                        turn[b, 0, k], turn[b, 1, k], turn[b, 2, k], turn[b, 3, k], work[start : start + 8 * WIDTH]
-                    )
-                    sums[k, 0] += x
-                    sums[k, 1] += y
-                    sums[k, 2] += a
-        torque = d_out[b].copy()
-        for k in range(mzis - 1, -1, -1):
-            m, cell = table[k, 0], cells[min(k, len(cells) - 1)]
-            co, so = cell[2], cell[3]
-            cross = turn[b, 4, k] * sums[k, 0] - turn[b, 5, k] * sums[k, 1]
-            d_theta[b, k] = co * co * torque[m] + so * so * torque[m + 1] + co * so * cross
-            d_phi[b, k] = sums[k, 2]
-            torque[m], torque[m + 1] = sums[k, 2], torque[m] + torque[m + 1] - sums[k, 2]
-
-
-@njit(**OPTIONS)
-def _load(behind, made, grad, first, work, d_out):
-    """Put rows z of fields and of gradients, four parts a mode, side by side; add to gradients of output phases."""
-    ports = len(behind)
-    for i in range(ports):
-        c, s = behind[i, 0], behind[i, 1]
-        row = work[4 * i * WIDTH : 4 * (i + 1) * WIDTH]
-        total = made.dtype.type(0)
-        count = min(WIDTH, ports - first)
-        row[:] = 0
-        for j in range(count):
-            x, y = made[i, 2 * (first + j)], made[i, 2 * (first + j) + 1]
-            p, q = grad[i, 2 * (first + j)], grad[i, 2 * (first + j) + 1]
-            row[j], row[WIDTH + j] = c * x + s * y, c * y - s * x
-            row[2 * WIDTH + j], row[3 * WIDTH + j] = c * p + s * q, c * q - s * p
-            total += q * x - p * y
-        d_out[i] += total
-
-
-@njit(**OPTIONS)
-def _rotate_back(s, c, ar, ai, r):
-    """Undo `_rotate` on fields and gradients; return the overlaps behind the MZI and G of its upper input."""
-    real = imag = upper = r.dtype.type(0)
-    for j in range(WIDTH):
-        x, y, p, q = r[j], r[WIDTH + j], r[2 * WIDTH + j], r[3 * WIDTH + j]
-        a, b, e, f = r[4 * WIDTH + j], r[5 * WIDTH + j], r[6 * WIDTH + j], r[7 * WIDTH + j]
-        real += p * a + q * b - e * x - f * y
-        imag += p * b - q * a + e * y - f * x
-        u, v = s * x + c * a, s * y + c * b
-        g, h = s * p + c * e, s * q + c * f
-        r[4 * WIDTH + j], r[5 * WIDTH + j] = c * x - s * a, c * y - s * b
-        r[6 * WIDTH + j], r[7 * WIDTH + j] = c * p - s * e, c * q - s * f
-        upper += h * u - g * v
-        r[j], r[WIDTH + j] = ar * u + ai * v, ar * v - ai * u
-        r[2 * WIDTH + j], r[3 * WIDTH + j] = ar * g + ai * h, ar * h - ai * g
-    return real, imag, upper
+        z[j], z[j + _PLANE] = s * p + c * a, s * q + c * b
+        z[k], z[k + _PLANE] = s * a - c * p, s * b - c * q

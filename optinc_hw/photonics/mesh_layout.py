@@ -104,6 +104,21 @@ class MeshLayout:
             rows[k] = mode, low // _CONE_STEP * _CONE_STEP, min(-(-high // _CONE_STEP) * _CONE_STEP, self.ports)
         return rows
 
+    @cached_property
+    def layers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices (K,) of the MZIs in an order of layers, each from the top, and where layers start, (L + 1,).
+
+        MZIs of a layer share no mode, and their upper modes are all even or all odd.
+        """
+        free, level = [0] * self.ports, np.empty(len(self.mzis), dtype=np.int64)
+        for k, (_, mode) in enumerate(self.mzis):
+            soonest = max(free[mode], free[mode + 1])
+            level[k] = soonest + (soonest + mode) % 2
+            free[mode : mode + 2] = level[k] + 1, level[k] + 1
+        order = np.lexsort((self.modes, level))
+        starts = np.flatnonzero(np.diff(level[order], prepend=-1, append=self.depth * 2))
+        return order, starts
+
     def index(self, column: int, mode: int) -> int:
         """Position in ``mzis`` of the MZI at (column, upper mode).
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from optinc_hw.errors import MatrixError
 from optinc_hw.photonics import _engine, _torch_mesh
-from optinc_hw.photonics._matrices import Gradients, Pass, matrices
+from optinc_hw.photonics._matrices import Gradients, LosslessPass, Pass, matrices
 from optinc_hw.photonics._mesh import MeshImperfections
 from optinc_hw.photonics._mzi import IDEAL_ETA
 from optinc_hw.photonics._once import once
@@ -295,8 +295,9 @@ class _Transfer(torch.autograd.Function):
     @staticmethod
     @once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        output = ctx.saved_tensors[0]
-        return (*_unmade(ctx, output, grad), None, None)
+        output, n = ctx.saved_tensors[0], ctx.layout.ports
+        parts = ctx.made.pull(_array(grad.reshape(math.prod(grad.shape[:-2]), n, n)))
+        return (*_gradients(ctx, output, parts, grad.shape[:-2]), None, None)
 
 
 class _Fields(torch.autograd.Function):
@@ -316,7 +317,10 @@ class _Fields(torch.autograd.Function):
         made, ctx.made = _made(theta, phi, output, couplings, layout, plan, _wanted(ctx))
         ctx.layout, ctx.shared = layout, True
         ctx.save_for_backward(output, fields, made, theta, phi, couplings)
-        return made @ fields
+        outputs = made @ fields
+        if isinstance(ctx.made, LosslessPass):
+            ctx.outputs, ctx.version = outputs.detach(), _version(outputs)
+        return outputs
 
     @staticmethod
     @once
@@ -325,7 +329,13 @@ class _Fields(torch.autograd.Function):
         back = made.mH @ grad if ctx.needs_input_grad[4] else None
         if not any(ctx.needs_input_grad[:4]):
             return None, None, None, None, back, None, None
-        return (*_unmade(ctx, output, grad @ fields.mH), back, None, None)
+        if isinstance(ctx.made, LosslessPass):
+            # The caller may have changed the outputs in place since.
+            outputs = ctx.outputs if _version(ctx.outputs) == ctx.version else made @ fields
+            parts = ctx.made.pull_product(_array(outputs @ grad.mH)[None])
+        else:
+            parts = ctx.made.pull(_array(grad @ fields.mH)[None])
+        return (*_gradients(ctx, output, parts, ()), back, None, None)
 
 
 def _wanted(ctx: Any) -> Gradients:
@@ -357,11 +367,10 @@ def _made(
     return torch.from_numpy(made.matrix if batch else made.matrix[0]), made
 
 
-def _unmade(ctx: Any, output: Tensor | None, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients by theta, phi, output and couplings."""
-    batch, n = grad.shape[:-2], ctx.layout.ports
-    cotangent = _array(grad.reshape(math.prod(batch), n, n))
-    parts = ctx.made.pull(cotangent)
+def _gradients(
+    ctx: Any, output: Tensor | None, parts: tuple[_engine.Array, ...], batch: tuple[int, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients (B, ...) by theta, phi, output and couplings as tensors with the leading axes of the matrices."""
     theta, phi, out = (torch.from_numpy(part if batch else part[0]) for part in parts[:3])
     statics = parts[3].sum(0) if ctx.shared else parts[3]
     couplings = torch.from_numpy(statics) if ctx.needs_input_grad[3] else None
