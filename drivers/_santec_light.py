@@ -55,7 +55,7 @@ class SantecLight(LaserInstrument, ScpiInstrument):
             raise ConfigurationError(f"{name}: there is no Santec laser {model!r}; the models are {', '.join(MODELS)}")
         super().__init__(name, max_power, **kwargs)
         self.address = address
-        self._expected = re.compile("|".join(map(re.escape, MODELS if model is None else (model,))))
+        self._expected = re.compile("|".join(MODELS if model is None else (model,)))
         self._shines = False
         self._attach(self._open_link(address, visalib, b"\r", timeout))
         self._add_light_parameters()

@@ -44,7 +44,7 @@ def test_any_model_answers_or_the_one_that_is_named(model):
 
 
 def test_another_model_than_the_one_that_is_named_is_refused():
-    with ScriptServer(idn("TSL-570")) as server, pytest.raises(IdentityError, match="TSL-570"):
+    with ScriptServer(idn("TSL-570")) as server, pytest.raises(IdentityError, match="SANTEC TSL-770"):
         SantecTSL570("laser", server.visa_address, model="TSL-770", timeout=5.0)
     assert not Instrument.exist("laser")
 
