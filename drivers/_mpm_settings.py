@@ -94,12 +94,14 @@ class MPMSettings(ScpiInstrument):
         return np.array(limits)
 
     def _set_integer(self, word: str, value: int) -> None:
-        link = self._live_link()
-        with link.lock:
+        with self._live_link().lock:
             self._write_checked(f"{word} {value}")
-            actual = link.query(f"{word}?", parse_integer)
-            if actual != value:
-                raise self._not_applied(word, actual, value, "")
+            self._verify_integer(word, value)
+
+    def _verify_integer(self, word: str, value: int) -> None:
+        actual = self._live_link().query(f"{word}?", parse_integer)
+        if actual != value:
+            raise self._not_applied(word, actual, value, "")
 
     def _set_numbers(self, word: str, *values: float) -> None:
         link = self._live_link()
@@ -131,13 +133,15 @@ class MPMSettings(ScpiInstrument):
 
     def _set_wavelength(self, wavelength_m: float) -> None:
         self._check_wavelength(wavelength_m)
-        link = self._live_link()
-        with link.lock:
-            wanted = m_to_nm(wavelength_m)
-            self._write_checked(f"WAV {wanted:.3f}")
-            actual = link.query("WAV?", parse_number)
-            if abs(actual - wanted) > _WAVELENGTH_TOLERANCE_NM:
-                raise self._not_applied("wavelength", actual, f"{wanted:.3f}", "nm")
+        with self._live_link().lock:
+            self._write_checked(f"WAV {m_to_nm(wavelength_m):.3f}")
+            self._verify_wavelength(wavelength_m)
+
+    def _verify_wavelength(self, wavelength_m: float) -> None:
+        wanted = m_to_nm(wavelength_m)
+        actual = m_to_nm(self.wavelength.get())
+        if abs(actual - wanted) > _WAVELENGTH_TOLERANCE_NM:
+            raise self._not_applied("wavelength", f"{actual:.3f}", f"{wanted:.3f}", "nm")
 
     def _set_averaging_time(self, seconds: float) -> None:
         wanted = self._check_averaging_time(seconds)
@@ -145,12 +149,14 @@ class MPMSettings(ScpiInstrument):
             raise LimitError(
                 f"{self.name}: the averaging time cannot be {seconds} s; it has steps of 10 us. Nothing was changed"
             )
-        link = self._live_link()
-        with link.lock:
+        with self._live_link().lock:
             self._write_checked(f"AVG {wanted:.2f}")
-            actual = link.query("AVG?", parse_number)
-            if abs(actual - wanted) > 0.5 * _AVERAGING_STEP_MS:
-                raise self._not_applied("averaging time", actual, f"{wanted:.2f}", "ms")
+            self._verify_averaging_time(wanted)
+
+    def _verify_averaging_time(self, wanted_ms: float) -> None:
+        actual = 1e3 * self.averaging_time.get()
+        if abs(actual - wanted_ms) > 0.5 * _AVERAGING_STEP_MS:
+            raise self._not_applied("averaging time", f"{actual:.2f}", f"{wanted_ms:.2f}", "ms")
 
     def _explain_error(self, code: int, text: str) -> str:
         return f"{code} {text} ({ERRORS[code]})" if code in ERRORS else f"{code} {text}"

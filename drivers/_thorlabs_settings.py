@@ -47,12 +47,21 @@ class ThorlabsSettings(ScpiInstrument):
             set_cmd=self._set_count,
             docstring="Control the number of samples that a reading averages.",
         )
+        self.averaging_time = self.add_parameter(
+            "averaging_time",
+            label="Averaging time",
+            unit="s",
+            vals=Numbers(min_value=0.0),
+            get_cmd=lambda: self.averaging_count.get() * self.sample_time,
+            docstring="Get the time that a reading takes: the number of samples times the time of one.",
+        )
         self.power_range = self.add_parameter(
             "power_range",
             label="Power range",
             unit="W",
             vals=Numbers(min_value=0.0),
             get_cmd=lambda: self._live_link().query("SENS:POW:RANG?", parse_number),
+            snapshot_value=False,
             docstring="Get the upper limit of the range in use; set_range() chooses one.",
         )
         self.auto_range = self.add_parameter(
@@ -133,28 +142,36 @@ class ThorlabsSettings(ScpiInstrument):
                 f"{self.name}: the wavelength cannot be {m_to_nm(wavelength_m):.6f} nm; the meter takes whole "
                 f"nanometres. Nothing was changed"
             )
-        link = self._live_link()
-        with link.lock:
+        with self._live_link().lock:
             self._check_wavelength(wanted)
             self._write_checked(f"SENS:CORR:WAV {wanted}")
-            actual = link.query("SENS:CORR:WAV?", parse_number)
-            if abs(actual - wanted) > _WHOLE_NM:
-                raise self._not_applied("wavelength", actual, wanted, "nm")
+            self._verify_wavelength(wanted)
+
+    def _verify_wavelength(self, wanted_nm: float) -> None:
+        actual = m_to_nm(self.wavelength.get())
+        if abs(actual - wanted_nm) > _WHOLE_NM:
+            raise self._not_applied("wavelength", f"{actual:.9g}", f"{wanted_nm:g}", "nm")
 
     def _set_count(self, count: int) -> None:
-        link = self._live_link()
-        with link.lock:
+        with self._live_link().lock:
             self._write_checked(f"SENS:AVER:COUN {count}")
-            actual = link.query("SENS:AVER:COUN?", _parse_count)
-            if actual != count:
-                raise self._not_applied("number of averaged samples", actual, count, "")
+            self._verify_count(count)
+
+    def _verify_count(self, count: int) -> None:
+        actual = self.averaging_count.get()
+        if actual != count:
+            raise self._not_applied("number of averaged samples", actual, count, "")
+        self.averaging_time.cache.set(count * self.sample_time)
 
     def _set_auto_range(self, on: bool) -> None:
-        link = self._live_link()
-        with link.lock:
+        with self._live_link().lock:
             self._write_checked(f"SENS:POW:RANG:AUTO {int(on)}")
-            if link.query("SENS:POW:RANG:AUTO?", parse_flag) != on:
-                raise self._not_applied("automatic range", not on, on, "")
+            self._verify_auto_range(on)
+
+    def _verify_auto_range(self, on: bool) -> None:
+        actual = self.auto_range.get()
+        if actual != on:
+            raise self._not_applied("automatic range", actual, on, "")
 
     def _set_loss(self, loss_db: float) -> None:
         link = self._live_link()

@@ -128,6 +128,11 @@ class SantecMPM210H(MPMSettings):
             self.auto_range.set(True)
             self.wavelength.set(wavelength_m)
             self.averaging_time.set(1e-3 * averaging_ms)
+            # Once more all together: a mainframe that restarted on the way has forgotten the first ones.
+            self._verify_integer("UNIT", 1)
+            self._verify_integer("AUTO", 1)
+            self._verify_wavelength(wavelength_m)
+            self._verify_averaging_time(averaging_ms)
 
     def read_powers(self) -> PowerReading:
         """Read all modules, one after the other; each reading takes the averaging time.

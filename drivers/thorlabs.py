@@ -119,14 +119,6 @@ class ThorlabsPM(ThorlabsSettings):
             get_cmd=lambda: self._live_link().query(f"{_ZERO}:MAGN?", parse_number),
             docstring="Get the sensor's signal that counts as darkness.",
         )
-        self.averaging_time = self.add_parameter(
-            "averaging_time",
-            label="Averaging time",
-            unit="s",
-            vals=Numbers(min_value=0.0),
-            get_cmd=lambda: self.averaging_count.get() * self.sample_time,
-            docstring="Get the time that a reading takes: the number of samples times the time of one.",
-        )
 
     @property
     def port_count(self) -> int:
@@ -156,11 +148,17 @@ class ThorlabsPM(ThorlabsSettings):
             raise LimitError(f"{self.name}: the wavelength cannot be {wavelength_m} m; give a positive length in m")
         with self._live_link().lock:
             wavelength_nm = self._check_wavelength(round(m_to_nm(wavelength_m)))
+            count = max(1, round(averaging_time_s / self.sample_time))
             self._write_checked("SENS:POW:UNIT W")
             self._check_unit()
             self.auto_range.set(True)
             self.wavelength.set(nm_to_m(wavelength_nm))
-            self.averaging_count.set(max(1, round(averaging_time_s / self.sample_time)))
+            self.averaging_count.set(count)
+            # Once more all together: a meter that restarted on the way has forgotten the first ones.
+            self._check_unit()
+            self._verify_auto_range(True)
+            self._verify_wavelength(wavelength_nm)
+            self._verify_count(count)
 
     def read_powers(self) -> PowerReading:
         """Measure; takes the averaging time.
@@ -290,7 +288,6 @@ class ThorlabsPM(ThorlabsSettings):
             self.averaging_count,
             self.averaging_time,
             self.auto_range,
-            self.power_range,
             self.input_loss,
             self.zero_magnitude,
         )

@@ -135,6 +135,10 @@ def test_initialising_sets_and_verifies():
         *setting("AUTO", 1, 1),
         *setting("WAV", "1550.120", "1550.120"),
         *setting("AVG", "10.00", "10.00"),
+        MILLIWATT,  # all of them once more
+        AUTO,
+        (b"WAV?\r", b"1550.120\r"),
+        AVERAGING,
         MILLIWATT,
         AUTO,
         *BRIGHT,
@@ -144,6 +148,19 @@ def test_initialising_sets_and_verifies():
         reading = meter.read_powers()
         assert reading.power_w == pytest.approx(BRIGHT_W)
         assert reading.valid.all()
+
+
+def test_a_restart_while_initialising_is_noticed():
+    steps = [
+        NO_ERROR,
+        *setting("UNIT", 1, 1),
+        *setting("AUTO", 1, 1),
+        *setting("WAV", "1550.000", "1550.000"),
+        *setting("AVG", "10.00", "10.00"),
+        DBM,
+    ]
+    with meter_on(*steps) as meter, pytest.raises(DeviceError, match="UNIT is 0"):
+        meter.initialise(1550e-9, 10e-3)
 
 
 def test_refused_or_ignored_settings_are_errors():
@@ -161,7 +178,7 @@ def test_refused_or_ignored_settings_are_errors():
     with meter_on(*steps) as meter:
         with pytest.raises(DeviceError, match=r"-221 conflict \(settings cannot change while it measures\)"):
             meter.wavelength(1310e-9)
-        with pytest.raises(DeviceError, match=r"averaging time is 10\.0 ms although 20\.00 ms"):
+        with pytest.raises(DeviceError, match=r"averaging time is 10\.00 ms although 20\.00 ms"):
             meter.averaging_time(20e-3)
         with pytest.raises(DeviceError, match="LEV is 1  although 3"):
             meter.range_level(3)
@@ -222,6 +239,14 @@ def test_codes_are_flagged(code):  # D-26
             reading = meter.read_powers()
             assert reading.valid.tolist() == [False] + [True] * 7
             assert np.isnan(reading.power_w[0])
+
+
+@pytest.mark.parametrize("reply", [b"9.91E+37\r", b"1.0\r", b"0\r", b"6\r", b"nan\r"])
+def test_what_is_no_range_level(reply):  # D-28
+    with meter_on((b"LEV?\r", reply), IDN, (b"LEV?\r", b"5\r")) as meter:
+        with pytest.raises(ReplyError):
+            meter.range_level()
+        assert meter.range_level() == 5
 
 
 def test_readings_above_the_range_in_use_are_flagged():

@@ -125,6 +125,10 @@ def test_initialising_sets_and_verifies():
         (b"SENS:AVER:COUN 33\n", None),  # 100 ms of 3 ms
         NO_ERROR,
         (b"SENS:AVER:COUN?\n", b"33\n"),
+        WATT,  # all of them once more
+        (b"SENS:POW:RANG:AUTO?\n", b"1\n"),
+        (b"SENS:CORR:WAV?\n", b"8.500000E+02\n"),
+        (b"SENS:AVER:COUN?\n", b"33\n"),
         WATT,
         *measured(b"1.234567E-03\n"),
     ]
@@ -156,7 +160,7 @@ def test_silently_coerced_settings_are_errors():
         (b"SENS:POW:RANG?\n", b"5.0E-4\n"),
     ]
     with meter_on(*steps) as meter:
-        with pytest.raises(DeviceError, match=r"wavelength is 635\.0 nm although 633 nm"):
+        with pytest.raises(DeviceError, match="wavelength is 635 nm although 633 nm"):
             meter.wavelength(633e-9)
         with pytest.raises(DeviceError, match="samples is 3000  although 5000"):
             meter.averaging_count(5000)
@@ -233,6 +237,14 @@ def test_out_of_range_codes_are_flagged(code):  # D-26, D-28
         reading = meter.read_powers()
         assert reading.valid.tolist() == [False]
         assert np.isnan(reading.power_w[0])
+
+
+@pytest.mark.parametrize("reply", [b"9.91E+37\n", b"2.5\n", b"0\n", b"-3\n", b"nan\n"])
+def test_what_is_no_number_of_samples(reply):  # D-28
+    with meter_on((COUNT[0], reply), IDN, COUNT) as meter:
+        with pytest.raises(ReplyError):
+            meter.averaging_count()
+        assert meter.averaging_count() == 10
 
 
 def test_questionable_readings_are_flagged():
