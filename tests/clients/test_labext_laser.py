@@ -13,6 +13,8 @@ from simulated_instruments._hislip import HislipServer
 
 RECEIVERS_SHARE = 0.15
 
+pytestmark = pytest.mark.usefixtures("labext_settings")
+
 
 @contextlib.contextmanager
 def mainframe(model="8164B"):

@@ -12,6 +12,8 @@ from simulated_instruments import BenchWiring, HiddenChip, HiddenEffects, Instru
 
 LIGHT_W = 75e-6  # on each photodiode of the perfect chip of 2 ports with 2 mW
 
+pytestmark = pytest.mark.usefixtures("labext_settings")
+
 
 @pytest.fixture
 def bench():

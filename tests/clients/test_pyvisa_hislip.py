@@ -100,3 +100,15 @@ def test_a_closed_bench_serves_nothing(bench):
     bench.__exit__(None, None, None)
     with pytest.raises(ConfigurationError, match="meter_plus_0"):
         bench.open_hislip("meter_plus_0")
+
+
+def test_a_bench_may_serve_an_instrument_over_hislip_alone():
+    clock = SimulatedClock()
+    chip = HiddenChip.from_seed(1, 2, clock=clock)
+    specs, wiring = default_bench(2)
+    with SimulatedBench(chip, specs, wiring, clock, hislip=["meter_plus_0"]) as running:
+        assert "::hislip0," in running.addresses["meter_plus_0"]
+        assert running.addresses["meter_minus_0"].endswith("::SOCKET")
+    for name in ("heaters_0", "nobody"):
+        with pytest.raises(ConfigurationError, match=name):
+            SimulatedBench(chip, specs, wiring, clock, hislip=[name])

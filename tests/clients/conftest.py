@@ -1,0 +1,19 @@
+"""Settings of other people's software."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def labext_settings(tmp_path, monkeypatch):
+    """Give LabExT a VISA library of its own, in its own settings file.
+
+    Its resource manager is a subclass of pyvisa's, which gives everybody in a process the same manager of a library:
+    LabExT would be given one that lacks its methods if anybody had opened ``@py`` before.
+    """
+    settings = tmp_path / ".labext"
+    settings.mkdir()
+    (settings / "instruments.config").write_text(json.dumps({"Visa Library Path": "labext@py"}))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
