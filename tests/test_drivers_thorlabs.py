@@ -51,9 +51,6 @@ def meter_on(*steps, timeout=5.0, identity=IDN, **options):
             meter.close()
 
 
-# Connecting
-
-
 def test_connecting_and_closing_only_asks():
     with meter_on(IDN, model="PM100D", sensor="S120C") as meter:
         assert meter.port_count == 1
@@ -102,9 +99,6 @@ def test_another_sensor_after_a_reconnection_is_refused():
             meter.ask_raw("MEAS:POW?")
         with pytest.raises(IdentityError, match="S120C 999"):
             meter.reconnect()
-
-
-# Settings
 
 
 def test_initialising_sets_and_verifies():
@@ -215,9 +209,6 @@ def test_decimals_have_points_in_every_locale():  # D-31
             meter.get_idn()
     finally:
         locale.setlocale(locale.LC_NUMERIC, before)
-
-
-# Readings
 
 
 @pytest.mark.parametrize("unit", [b"DBM\n", b'"DBM"\n', b"V\n"])
