@@ -1,5 +1,6 @@
 """Outputs of a heater bank below its QCoDeS face: what is known of them, how they move, and what a wire must do."""
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from drivers._link import Link
 from drivers._ramp import ramp_steps
 from optinc_hw.clock import Clock
 from optinc_hw.errors import DeviceError, InstrumentError, LimitError
+
+_log = logging.getLogger(__name__)
 
 _READBACK_NOISE_V = 1e-3
 _SAFE_V = 0.1
@@ -47,6 +50,9 @@ class HeaterWire(ABC):
         package never asks for less than 0 V.
     tells_voltage
         Whether voltages can be read. If not, a channel starts from the voltage last set or declared, or not at all.
+    start_tolerance
+        Largest difference in V between the voltage last set and the one that is read when the next ramp starts; a
+        channel further away starts from what is read. None where an instrument cannot restart unnoticed.
     has_switches
         Whether outputs must be switched on, with :meth:`enable`, before they are driven.
     """
@@ -56,11 +62,16 @@ class HeaterWire(ABC):
     full_current: float
     min_voltage: float = 0.0
     tells_voltage: bool = True
+    start_tolerance: float | None = None
     has_switches: bool = False
 
     @abstractmethod
     def read(self, quantity: Quantity, channel: int) -> float:
         """Read the voltage in V or the current in A of one channel."""
+
+    def read_some(self, channels: Sequence[int]) -> list[float]:
+        """Read the voltages in V of some channels; one by one unless overridden."""
+        return [self.read("V", channel) for channel in channels]
 
     @abstractmethod
     def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:
@@ -215,6 +226,7 @@ class HeaterOutputs:
 
     def _start(self, moving: Mapping[int, float]) -> dict[int, float]:
         """Where channels start: at the voltage last set or declared, else at the one that is read; in V."""
+        self._confirm(moving)
         start = {channel: self.known[channel] for channel in moving}
         unknown = [channel for channel, volts in start.items() if math.isnan(volts)]
         if unknown:
@@ -232,6 +244,25 @@ class HeaterOutputs:
                 )
             start |= {channel: max(self.wire.min_voltage, measured[channel]) for channel in unknown}
         return start
+
+    def _confirm(self, moving: Mapping[int, float]) -> None:
+        """Forget set voltages that channels do not have any more, where an instrument can restart unnoticed."""
+        tolerance = self.wire.start_tolerance
+        known = [channel for channel in moving if not math.isnan(self.known[channel])]
+        if tolerance is None or not known:
+            return
+        with self.doubting_after_errors():
+            actual = self.wire.read_some(known)
+        for channel, volts in zip(known, actual, strict=True):
+            if not abs(volts - self.known[channel]) <= tolerance:
+                _log.warning(
+                    "%s: channel %d was set to %g V but is at %g V now",
+                    self._owner,
+                    channel,
+                    self.known[channel],
+                    volts,
+                )
+                self.known[channel] = math.nan
 
     def _follow(self, start: Mapping[int, float], targets: Mapping[int, float], pace: Pace, unproven: set[int]) -> None:
         """Send the steps of a ramp; measure the resistance of the ``unproven`` channels on the way."""

@@ -71,6 +71,7 @@ class XpowWire(HeaterWire):
         self, link: Link, channels: int, dialect: XpowDialect, tolerance: float, settle: Callable[[], None]
     ) -> None:
         self.channel_count = channels
+        self.start_tolerance = tolerance
         self.repeated_sets = 0
         self._repeated_before = 0
         self._link = link

@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 from qcodes.instrument import InstrumentBaseKWArgs
@@ -58,6 +59,7 @@ class Qdac2Wire(HeaterWire):
 
     full_current = _FULL_CURRENT_A
     has_switches = True
+    start_tolerance = _TOLERANCE_V
 
     def __init__(
         self,
@@ -87,21 +89,28 @@ class Qdac2Wire(HeaterWire):
     def read(self, quantity: Quantity, channel: int) -> float:
         """Ask for the setpoint with ``sour<n>:volt?``, or measure with ``read<n>?``."""
         if quantity == "V":
-            return self._link.query(f"sour{channel + 1}:volt?", self._volts)
+            return self.read_some([channel])[0]
         return self._link.query(f"read{channel + 1}?", self._amperes)
 
+    def read_some(self, channels: Sequence[int]) -> list[float]:
+        """Ask for setpoints with compound questions."""
+        found: list[float] = []
+        for message in _messages(channels):
+            command = ";:".join([f"sour{channel + 1}:volt?" for channel in message])
+            found += self._link.query(command, partial(_fields, separator=";", count=len(message), parse=self._volts))
+        return found
+
     def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:  # noqa: ARG002 - queries report none
-        """Ask for setpoints channel by channel, or measure all currents together with ``read? (@...)``."""
+        """Ask for all setpoints, or measure all currents together with ``read? (@...)``."""
         if quantity == "V":
-            return [self.read("V", channel) for channel in range(self.channel_count)]
+            return self.read_some(range(self.channel_count))
         numbers = ",".join([str(channel + 1) for channel in range(self.channel_count)])
-        return self._link.query(f"read? (@{numbers})", self._parse_currents)
+        parse = partial(_fields, separator=",", count=self.channel_count, parse=self._amperes)
+        return self._link.query(f"read? (@{numbers})", parse)
 
     def groups(self, moves: Mapping[int, float], known: Sequence[float]) -> Iterable[dict[int, float]]:  # noqa: ARG002
         """Cut moves into as many channels as one message sets."""
-        channels = sorted(moves)
-        for first in range(0, len(channels), _CHANNELS_PER_MESSAGE):
-            yield {channel: moves[channel] for channel in channels[first : first + _CHANNELS_PER_MESSAGE]}
+        return ({channel: moves[channel] for channel in channels} for channels in _messages(sorted(moves)))
 
     def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
         """Set a group of channels with one compound message and look into the error queue."""
@@ -139,8 +148,7 @@ class Qdac2Wire(HeaterWire):
 
     def finish(self, voltages: Mapping[int, float]) -> None:
         """Ask whether the setpoints are those that were set."""
-        for channel, volts in voltages.items():
-            actual = self.read("V", channel)
+        for (channel, volts), actual in zip(voltages.items(), self.read_some(list(voltages)), strict=True):
             if abs(actual - volts) > _TOLERANCE_V:
                 raise self._link.device_error(
                     f"channel {channel} was set to {volts:g} V, but its setpoint is {actual:g} V; check that nobody "
@@ -154,12 +162,6 @@ class Qdac2Wire(HeaterWire):
                 f"channel {channel} has the {setting} {word!r}, but {wanted[0]!r} is needed; set it at 0 V "
                 f"(sour{channel + 1}:{setting} {wanted[0]}), or construct the driver otherwise. Nothing was moved"
             )
-
-    def _parse_currents(self, text: str) -> list[float]:
-        fields = text.split(",")
-        if len(fields) != self.channel_count:
-            raise ValueError(f"{len(fields)} currents came instead of {self.channel_count}")
-        return [self._amperes(field.strip()) for field in fields]
 
 
 class QDevilQDAC2(HeaterBankInstrument, ScpiInstrument):
@@ -259,6 +261,18 @@ class QDevilQDAC2(HeaterBankInstrument, ScpiInstrument):
 
     def _drain_queue(self, link: Link) -> list[str]:
         return [f"{code} {text}" for code, text in link.query("syst:err:all?", parse_errors) if code != 0]
+
+
+def _messages(channels: Sequence[int]) -> Iterable[Sequence[int]]:
+    """Cut channels into as many as one message may name."""
+    return (channels[k : k + _CHANNELS_PER_MESSAGE] for k in range(0, len(channels), _CHANNELS_PER_MESSAGE))
+
+
+def _fields(text: str, separator: str, count: int, parse: Callable[[str], float]) -> list[float]:
+    fields = text.split(separator)
+    if len(fields) != count:
+        raise ValueError(f"{len(fields)} values came instead of {count}")
+    return [parse(field.strip()) for field in fields]
 
 
 def parse_errors(text: str) -> list[tuple[int, str]]:

@@ -32,8 +32,14 @@ def qdac_on(*steps, **options):
             source.close()
 
 
-def setpoints(*volts):
-    return [(f"sour{n}:volt?\n".encode(), f"{value:g}\n".encode()) for n, value in enumerate(volts, start=1)]
+def setpoints(*volts, first=1):
+    """Compound questions for the setpoints of neighbouring channels, up to eight at once."""
+    steps = []
+    for start in range(0, len(volts), 8):
+        part = volts[start : start + 8]
+        text = ";:".join(f"sour{first + start + k}:volt?" for k in range(len(part)))
+        steps.append((f"{text}\n".encode(), ";".join(f"{value:g}" for value in part).encode() + b"\n"))
+    return steps
 
 
 def checks(number, mode=b"fix", span=b"high", slew=b"2e+07"):
@@ -100,10 +106,10 @@ def test_the_first_move_checks_the_channels_and_sets_their_sensors():
         *put((2, 2.5)),
         *setpoints(1.0, 2.5),
     ]
-    second = [*put((1, 0.0), (2, 0.5)), *put((2, 0.0)), *setpoints(0.0, 0.0)]
+    second = [*setpoints(1.0, 2.5), *put((1, 0.0), (2, 0.5)), *put((2, 0.0)), *setpoints(0.0, 0.0)]
     with qdac_on(*first, *second) as source:
         source.set_voltages({0: 1.0, 1: 2.5})
-        source.set_voltages({0: 0.0, 1: 0.0})  # starts are known and states checked
+        source.set_voltages({0: 0.0, 1: 0.0})  # states are checked only once
 
 
 def test_one_message_sets_up_to_eight_channels():
@@ -116,6 +122,7 @@ def test_one_message_sets_up_to_eight_channels():
         NO_ERROR,
         *put(*moved[:8]),
         *put(*moved[8:]),
+        *setpoints(*[0.5] * 10),
         *setpoints(*[0.5] * 10),
         *put(*zeros[:8]),
         *put(*zeros[8:]),
@@ -141,7 +148,7 @@ def test_a_channel_in_another_state_is_refused_and_nothing_is_moved(steps, probl
 
 def test_a_slower_ramp_fits_a_slew_limit():
     steps = [*checks(1, slew=b"5"), sensor(1), *setpoints(0.0), NO_ERROR]
-    steps += [*put((1, 1.0)), *setpoints(1.0), *put((1, 0.0)), *setpoints(0.0)]
+    steps += [*put((1, 1.0)), *setpoints(1.0), *setpoints(1.0), *put((1, 0.0)), *setpoints(0.0)]
     safe = [*setpoints(0.0), *put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*steps, *safe, channels=1, ramp_interval=0.5) as source:
         source.set_voltages({0: 1.0})
@@ -175,6 +182,17 @@ def test_ramps_start_where_the_instrument_says_it_is_also_below_zero():  # D-44
     ramp = [*put((1, -1.0)), *put((1, 1.0)), *setpoints(1.0)]
     with qdac_on(*start, *ramp, *SAFE_FROM_ONE_VOLT) as source:
         source.set_voltages({0: 1.0})
+
+
+def test_a_restart_that_nobody_noticed_is_no_jump(caplog):  # D-44
+    ready = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 2.0)), *put((1, 3.0)), *setpoints(3.0)]
+    fell = [*setpoints(0.0), *setpoints(0.0), *put((1, 2.0)), *put((1, 3.5)), *setpoints(3.5)]
+    down = [*setpoints(3.5), *put((1, 1.5)), *put((1, 0.0)), *setpoints(0.0)]
+    with qdac_on(*ready, *fell, *down, channels=1) as source:
+        source.set_voltages({0: 3.0})
+        source.set_voltages({0: 3.5})
+        source.set_voltages({0: 0.0})
+    assert "channel 0 was set to 3 V but is at 0 V now" in caplog.text
 
 
 def test_limits_are_checked_before_anything_is_sent():
