@@ -14,9 +14,25 @@ _WRITE_TIMEOUT_S = 5.0
 
 
 class _SocketSerial(protocol_socket.Serial):
-    """pyserial's ``socket://`` port without its 0.3 s nap on closing, and without delayed small writes."""
+    """pyserial's ``socket://`` port without its 0.3 s nap on closing, delayed small writes and extra polls."""
 
     _socket: socket.socket | None = None
+
+    def write(self, data: bytes) -> int:
+        """Send all of ``data``, at once if the socket takes it."""
+        sent = 0 if self._socket is None else self._socket.send(data)
+        if sent < len(data):
+            super().write(data[sent:])
+        return len(data)
+
+    def receive(self) -> bytes:
+        """Return what is there; to be called when there is something, so that nothing means the end."""
+        if self._socket is None:
+            raise serial.PortNotOpenError
+        data = self._socket.recv(_CHUNK)
+        if not data:
+            raise serial.SerialException("socket disconnected")
+        return data
 
     def open(self) -> None:
         super().open()
@@ -87,7 +103,10 @@ class SerialPort:
             if self._fileno is None:
                 return self._receive_without_select(wait)
             ready, _, _ = select.select([self._fileno], [], [], wait)
-            return self._serial.read(_CHUNK) if ready else b""
+            if not ready:
+                return b""
+            port = self._serial
+            return port.receive() if isinstance(port, _SocketSerial) else port.read(_CHUNK)
         except OSError as error:
             raise LinkError(f"{self.address}: the link broke while receiving ({error})") from error
 

@@ -13,6 +13,7 @@ from optinc_hw.errors import LinkError
 _CHUNK = 65536
 _OPEN_TIMEOUT_MS = 5000
 _CLEAR_TIMEOUT_MS = 1000
+_WRITE_TIMEOUT_S = 5.0
 _BROKEN = (OSError, pyvisa.Error, RuntimeError, AssertionError)
 """What backends raise on a broken link; the HiSLIP of pyvisa-py also raises bare errors and failed assertions."""
 _TIMEOUT_CODES = (constants.StatusCode.error_timeout,)
@@ -22,8 +23,8 @@ _HARMLESS = (constants.StatusCode.success_device_not_present, constants.StatusCo
 class VisaPort:
     """Byte stream over a VISA resource; implements :class:`drivers._ports.Port`.
 
-    On a TCP socket of pyvisa-py the port looks at the socket first and reads exactly what is there. Left to itself,
-    pyvisa-py loses a partial reply on a timeout and spins until the timeout when the other side has hung up.
+    On a TCP socket of pyvisa-py the port sends and reads on the socket itself. Left to itself, pyvisa-py loses a
+    partial reply on a timeout, spins until the timeout when the other side has hung up, and takes several times as long.
 
     Parameters
     ----------
@@ -65,6 +66,7 @@ class VisaPort:
             else:
                 connection.getpeername()  # pyvisa-py takes a refused connection for an open one
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.settimeout(_WRITE_TIMEOUT_S)
         except (OSError, pyvisa.Error) as error:
             resource.close()
             raise LinkError(self._cannot_open(error)) from error
@@ -79,7 +81,10 @@ class VisaPort:
     def send(self, data: bytes) -> None:
         """Send all of ``data``."""
         try:
-            self._resource.write_raw(data)
+            if self._socket is not None:
+                self._socket.sendall(data)
+            else:
+                self._resource.write_raw(data)
         except _BROKEN as error:
             raise LinkError(f"{self.address}: the link broke while sending {data!r} ({error})") from error
 
@@ -96,10 +101,10 @@ class VisaPort:
         ready, _, _ = select.select([connection], [], [], wait)
         if not ready:
             return b""
-        count = len(connection.recv(_CHUNK, socket.MSG_PEEK))
-        if count == 0:
+        data = connection.recv(_CHUNK)
+        if not data:
             raise ConnectionResetError("the instrument closed the connection")
-        return self._read(count)
+        return data
 
     def _receive_message(self, wait: float) -> bytes:
         if wait <= 0.0 and not self._is_stream:

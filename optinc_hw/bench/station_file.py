@@ -141,7 +141,7 @@ def driver_size(entry: InstrumentEntry, known: "SimulatedAs") -> int | None:
 def driver_options(entry: InstrumentEntry, known: "SimulatedAs") -> dict[str, str]:
     """Return the arguments in ``entry`` that the simulated instrument must know, as text."""
     init = entry.init or {}
-    return {key: str(init[key]) for key in known.option_keys if key in init}
+    return {key: str(init[key]) for key in known.option_keys if init.get(key) is not None}
 
 
 def is_qcodes_instrument(driver: type) -> bool:
