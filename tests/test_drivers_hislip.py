@@ -83,6 +83,7 @@ def block(data):
 
 
 def test_lines_and_blocks_of_any_bytes_and_any_length():
+    """Replies need not be text (S-04)."""
     long = ALL_BYTES * 1024
     with linked({"A?": b"1.5\n", "D?": block(ALL_BYTES), "L?": block(long), "E?": block(b"\n" * 65527)}) as (link, box):
         assert link.query("A?", parse_number) == 1.5

@@ -183,6 +183,28 @@ def test_single_port_readings():
 
 
 @pytest.mark.parametrize(
+    "code", ["+9.9E37", "-9.9E+037", "9.91E37", "+3.40282347E+038", "-3.40282347E+038", "NAN", "inf"]
+)
+def test_codes_of_every_kind_are_no_readings(code):
+    """Codes for overload, underload and not-a-number, as text and as float32 (D-26)."""
+    replies = [(b"read1:pow?\n", code.encode() + b"\n"), powers(float(code), 1e-3)]
+    with meter_on(*WATTS, *AVERAGING, *replies) as meter:
+        assert np.isnan(meter.read_power(0))
+        reading = meter.read_powers()
+    assert reading.valid.tolist() == [False, True]
+    assert np.isnan(reading.power_w[0])
+
+
+def test_powers_near_nothing_stay_what_they_are():
+    """The driver keeps to W, where 0, 1e-30 W and an offset below 0 are numbers; only decibels have none (D-35)."""
+    with meter_on(*WATTS, *AVERAGING, powers(0.0, 1e-30), powers(-1e-9, 1e-3)) as meter:
+        for expected in ([0.0, 1e-30], [-1e-9, 1e-3]):
+            reading = meter.read_powers()
+            assert reading.valid.all()
+            assert reading.power_w == pytest.approx(expected, rel=1e-6, abs=0.0)
+
+
+@pytest.mark.parametrize(
     ("reply", "error"),
     [
         (block(b"\x00" * 4), ReplyError),

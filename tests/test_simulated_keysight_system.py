@@ -129,6 +129,7 @@ def test_zeroing_fails_where_there_is_light(meter):
 
 
 def test_codes_come_with_errors():
+    """Too much light, and the decibels of nothing (D-35)."""
     meter = Meter(HiddenEffects.none())
     meter("sens1:pow:unit W;rang -30;:init1:cont 0")
     assert float(meter("read1:pow?")) == pytest.approx(OVER_RANGE)
@@ -218,6 +219,7 @@ QUERIES = (
 @settings(max_examples=25)
 @given(st.lists(st.tuples(COMMANDS, st.integers(1, 8), st.sampled_from([0.0, 0.005, 5.0])), max_size=12))
 def test_a_restarted_meter_is_like_a_new_one(commands):
+    """Whatever was done before (S-01)."""
     used = Meter()
     for command, port, seconds in commands:
         used.raw(command.format(port))
