@@ -18,12 +18,11 @@ class _SocketSerial(protocol_socket.Serial):
 
     _socket: socket.socket | None = None
 
-    def write(self, data: bytes) -> int:
+    def send(self, data: bytes) -> None:
         """Send all of ``data``, at once if the socket takes it."""
         sent = 0 if self._socket is None else self._socket.send(data)
         if sent < len(data):
-            super().write(data[sent:])
-        return len(data)
+            self.write(data[sent:])
 
     def receive(self) -> bytes:
         """Return what is there; to be called when there is something, so that nothing means the end."""
@@ -93,7 +92,10 @@ class SerialPort:
     def send(self, data: bytes) -> None:
         """Send all of ``data``."""
         try:
-            self._serial.write(data)
+            if isinstance(self._serial, _SocketSerial):
+                self._serial.send(data)
+            else:
+                self._serial.write(data)
         except OSError as error:
             raise LinkError(f"{self.address}: the link broke while sending {data!r} ({error})") from error
 

@@ -24,7 +24,7 @@ class VisaPort:
     """Byte stream over a VISA resource; implements :class:`drivers._ports.Port`.
 
     On a TCP socket of pyvisa-py the port sends and reads on the socket itself. Left to itself, pyvisa-py loses a
-    partial reply on a timeout, spins until the timeout when the other side has hung up, and takes several times as long.
+    partial reply on a timeout, spins until the timeout when the other side has hung up, and takes much longer.
 
     Parameters
     ----------
