@@ -144,18 +144,18 @@ class Link:
     ) -> T:
         """Send ``command`` and parse its reply of a known number of bytes, which may be any; raises like :meth:`query`.
 
-        ``size`` gets what has come so far and returns the number of bytes of the whole reply, None if it cannot tell
-        yet, or raises ValueError. A terminator may follow these bytes.
+        ``size`` gets what has come and returns the size before the terminator, None for more, or raises ValueError.
         """
         with self._exchange(command, extra_time, tolerate_events=False):
             try:
-                while (count := size(bytes(self._buffer))) is None:
-                    if len(self._buffer) > _MAX_LINE_BYTES:
-                        raise self._bad_reply(f"its size is not clear after {_MAX_LINE_BYTES} bytes")
+                while (count := size(bytes(self._buffer))) is None and len(self._buffer) <= _MAX_LINE_BYTES:
                     self._more()
-                if not 0 < count <= _MAX_BLOCK_BYTES:
-                    raise self._bad_reply(f"its size of {count} bytes is not in 1..{_MAX_BLOCK_BYTES}")
-                return parse(self._take(count))
+                if count is None or not 0 < count <= _MAX_BLOCK_BYTES:
+                    raise self._bad_reply(f"its size in bytes is {count}; it must be in 1..{_MAX_BLOCK_BYTES}")
+                payload = self._take(count)
+                if self._take(len(self._dialect.terminator)) != self._dialect.terminator:
+                    raise self._bad_reply(f"no terminator follows its {count} bytes")
+                return parse(payload)
             except ValueError as error:
                 raise self._bad_reply(error) from error
 
