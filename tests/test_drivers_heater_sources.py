@@ -89,14 +89,16 @@ def test_an_exception_in_user_code_ends_at_zero_without_a_jump(bench):  # D-41
     assert trace.largest_step() <= STEP_V + 0.01
 
 
-def test_a_restart_of_the_instrument_is_no_jump_either(bench):
+@pytest.mark.parametrize("noticed", [True, False], ids=["link dropped", "link kept"])
+def test_a_restart_of_the_instrument_is_no_jump_either(bench, noticed):
     """After a power failure the outputs are at 0 V; the next ramp must not go on from where the last one ended."""
     case, running, chip, clock = bench
     with opened(case, running.addresses["device"], clock) as source:
         source.set_voltages({0: 4.5})
-        running.faults.restart("device")
+        running.faults.restart("device", drop=noticed)
         assert chip.heater_voltage(0) == 0.0
-        source.reconnect()
+        if noticed:
+            source.reconnect()
         trace = Trace(chip)
         source.set_voltages({0: 4.0})
         assert trace.volts[-1] == pytest.approx(4.0, abs=0.01)
