@@ -19,9 +19,9 @@ __all__ = ["KeysightN7745A", "N7745APort"]
 LogTrigger = Literal["none", "start", "sweep"]
 """What takes samples: time alone, time after one pulse, or a pulse each (a laser that sweeps)."""
 
-_IMPLAUSIBLE_W = 0.1
+_IMPOSSIBLE_W = 0.1
 """Ten times what these meters can take; a number beyond is a level in dBm or nonsense."""
-_SUSPICIOUS_W = (-1e-6, 0.02)
+_PLAUSIBLE_W = (-1e-6, 0.02)
 """What readings in W can hardly be below or above, but levels in dBm mostly are."""
 _MOST_POINTS = 1_000_000
 _LOG_AVERAGING_S = (1e-6, 10.0)
@@ -326,12 +326,15 @@ class KeysightN7745A(N7745ASettings):
 
     def _judge(self, raw: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Flag what is no measurement; numbers that a meter hardly measures in W make the units suspect."""
+        plausible = (raw >= _PLAUSIBLE_W[0]) & (raw <= _PLAUSIBLE_W[1])
+        if plausible.all():
+            return raw, plausible
         is_number = np.isfinite(raw) & (np.abs(raw) < OVER_RANGE)
-        valid = is_number & (np.abs(raw) < _IMPLAUSIBLE_W)
         if not is_number.all():
             self._queue_is_ours_since = None  # such readings leave errors in the queue, after which no set is at fault
-        if np.any(is_number & ((raw < _SUSPICIOUS_W[0]) | (raw > _SUSPICIOUS_W[1]))):
+        if np.any(is_number & ~plausible):
             self._check_units()
+        valid = is_number & (np.abs(raw) < _IMPOSSIBLE_W)
         return np.where(valid, raw, np.nan), valid
 
     def _parse_powers(self, payload: bytes) -> NDArray[np.float64]:
