@@ -13,7 +13,7 @@ from drivers._laser import LaserInstrument
 from drivers._parsing import parse_flag, parse_integer, parse_level, parse_number
 from drivers._scpi import ScpiInstrument
 from optinc_hw.errors import ConfigurationError, IdentityError, LimitError, LinkTimeoutError
-from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm, watt_to_dbm
+from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm
 
 MODELS = ("8164A", "8164B", "N7776C", "N7778C", "N7779C")
 SMALLEST_STEP_M = 0.1e-12
@@ -64,13 +64,18 @@ class KeysightLaserSettings(LaserInstrument, ScpiInstrument):
         super().__init__(name, max_power, **kwargs)
         self.address = address
         self.slot = slot
-        self._model = re.compile("|".join(MODELS) if model is None else model)
+        self._expected = re.compile("|".join(MODELS) if model is None else model)
         self._source, self._trigger = f"sour{slot}", f"trig{slot}"
         self._attach(self._open_link(address, visalib, b"\n", timeout))
         self._add_light_parameters()
         self._add_state_parameters()
         self._add_sweep_parameters()
         self._add_trigger_parameters()
+
+    @property
+    def model(self) -> str:
+        """Model of the laser that answers, or of the mainframe around it."""
+        return self._identity.model
 
     def _add_state_parameters(self) -> None:
         self.output = self.add_parameter(
@@ -311,7 +316,7 @@ class KeysightLaserSettings(LaserInstrument, ScpiInstrument):
         return value
 
     def _identify(self) -> None:
-        identity = self._check_identity(self.address, _VENDORS, self._model)
+        identity = self._check_identity(self.address, _VENDORS, self._expected)
         link = self._live_link()
         self._is_mainframe = identity.model.startswith("8164")
         if self._is_mainframe:
@@ -335,7 +340,6 @@ class KeysightLaserSettings(LaserInstrument, ScpiInstrument):
     def _refresh(self) -> None:
         for parameter in self._in_snapshot():
             parameter.get()
-        self.power_dbm.cache.set(watt_to_dbm(self.power.cache()))
 
     def _in_snapshot(self) -> tuple[Any, ...]:  # Any: parameters of different types
         return self.IDN, self.wavelength, self.power, self.output, self.locked

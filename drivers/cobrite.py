@@ -393,6 +393,5 @@ class CobriteLaser(LaserInstrument):
         self.wavelength.cache.set(_LIGHT_SPEED_M_S / now.frequency_hz)
         self.frequency_offset.cache.set(now.offset_hz)
         self.power.cache.set(now.power_w)
-        self.power_dbm.cache.set(watt_to_dbm(now.power_w))
         self.output.cache.set(now.on)
         self.dither.cache.set(now.dither)

@@ -262,6 +262,38 @@ def test_light_that_is_switched_on_during_a_sweep_goes_with_it(laser):
     assert laser.light() == 0.0
 
 
+@given(
+    start_pm=st.integers(1_500_000, 1_600_000),
+    steps=st.integers(1, 300),
+    step_pm=st.integers(1, 50),
+    speed=st.sampled_from([1, 7, 40, 200]),
+    two_way=st.booleans(),
+    share=st.floats(0.0, 1.0),
+)
+def test_any_sweep_keeps_to_its_settings(start_pm, steps, step_pm, speed, two_way, share):
+    laser = Laser()
+    span_pm = steps * step_pm
+    laser("sour0:wav:swe:mode cont;llog 1;:trig0:outp stf", f"sour0:wav:swe:rep {'twow' if two_way else 'onew'}")
+    laser(f"sour0:wav:swe:star {start_pm}pm;stop {start_pm + span_pm}pm;step {step_pm}pm;spe {speed}nm/s")
+    possible = laser("sour0:wav:swe:chec?") == "0,OK\n"
+    laser("sour0:wav:swe 1;*OPC?")
+    assert laser("sour0:wav:swe?") == ("+1\n" if possible else "+0\n")
+    if not possible:
+        return
+    duration = span_pm * 1e-3 / speed * (2 if two_way else 1)
+    laser.clock.sleep(share * duration)
+    travelled_pm = span_pm * (1.0 - abs(1.0 - 2.0 * share) if two_way else share)
+    assert laser.wavelength() == pytest.approx((start_pm + travelled_pm) * 1e-12, abs=0.5e-12)
+    laser.clock.sleep(duration + 1e-9)  # sums of times and differences of wavelengths are not exact
+    assert laser("sour0:wav:swe?") == "+0\n"
+    assert laser("sour0:read:poin? llog") == laser("sour0:wav:swe:exp?")
+    data = laser.bytes("sour0:read:data? llog")
+    log_pm = np.frombuffer(data[2 + int(data[1:2]) : -1]) * 1e12
+    grid = start_pm + step_pm * np.arange(steps + 1)
+    expected = np.concatenate([grid, grid[::-1]]) if two_way else grid
+    np.testing.assert_allclose(log_pm, expected, rtol=0.0, atol=0.5)
+
+
 def test_queue_is_thirty_deep(laser):
     assert laser.instrument.flood_errors(40) == b""
     entries = [laser("syst:err?") for _ in range(31)]
