@@ -56,7 +56,7 @@ class TspWire(HeaterWire):
         self.min_voltage = -full_voltage
         self._link = link
         self._smus = ("smua", "smub")[:channels]
-        self._wanted_limits: dict[int, float] = {}
+        self._limits: dict[int, float] = {}
         self._switched_on: set[int] = set()
         self._parsers = {
             "V": plausible(parse_reading, full_voltage, "V"),
@@ -64,8 +64,8 @@ class TspWire(HeaterWire):
         }
 
     def limit_current(self, channel: int, amperes: float) -> None:
-        """Let the next ramp of a channel set its compliance to a current in A before it moves."""
-        self._wanted_limits[channel] = amperes
+        """Let every ramp of a channel see to it that its compliance is a current in A, before it moves."""
+        self._limits[channel] = amperes
 
     def read(self, quantity: Quantity, channel: int) -> float:
         """Measure; NaN if the reading overflowed."""
@@ -94,13 +94,12 @@ class TspWire(HeaterWire):
                 )
 
     def enable(self, channels: Iterable[int]) -> Iterable[int]:
-        """Set the compliance that was asked for, and switch outputs on that are off, at 0 V."""
+        """See to compliances, which a restart loses, and switch outputs on that are off, at 0 V."""
         were_off = []
         for channel in sorted(channels):
             smu = self._smus[channel]
-            if channel in self._wanted_limits:
-                self._set_limit(smu, self._wanted_limits[channel])
-                del self._wanted_limits[channel]
+            if channel in self._limits:
+                self._set_limit(smu, self._limits[channel])
             if not self._ask(f"{smu}.source.output"):
                 self._switched_on.add(channel)
                 self._link.write(f"{smu}.source.levelv=0")
@@ -142,9 +141,11 @@ class TspWire(HeaterWire):
             raise self._failure(f"the output of {smu} does not go {'on' if on else 'off'}; check the interlock")
 
     def _set_limit(self, smu: str, amperes: float) -> None:
+        if _is_near(self._ask(f"{smu}.source.limiti"), amperes):
+            return
         self._link.write(f"{smu}.source.limiti={amperes:.9g}")
         actual = self._ask(f"{smu}.source.limiti")
-        if abs(actual - amperes) > _LIMIT_TOLERANCE * amperes:
+        if not _is_near(actual, amperes):
             raise self._failure(f"the current limit of {smu} is {actual:g} A although {amperes:g} A was set")
 
     def _failure(self, problem: str) -> Exception:
@@ -279,6 +280,10 @@ class Keithley2600(HeaterBankInstrument, ScpiInstrument):
                 f"{self._expected_model or 'a 2600B'} with {self._channels_in_use} is expected; correct model, "
                 f"channels or address"
             )
+
+
+def _is_near(actual: float, wanted: float) -> bool:
+    return abs(actual - wanted) <= _LIMIT_TOLERANCE * wanted
 
 
 def split_values(text: str, count: int) -> list[str]:

@@ -148,20 +148,26 @@ def test_a_current_source_is_refused_and_left_alone():
         source.set_voltages({0: 1.0})
 
 
-def test_a_current_limit_becomes_the_compliance_before_the_next_move():
-    limit = [(b"smua.source.limiti=0.005\n", None), (b"print(smua.source.limiti)\n", b"5.00000e-03\n")]
-    first = [VOLTS, *limit, *SWITCH_ON, level(0.25), measure("smua", "i", 2e-4), measure("smua", "v", 0.25)]
-    second = [VOLTS, IS_ON, level(0.0), measure("smua", "v", 0.0)]
-    with source_on(*first, *second, *switched("smua", on=False)) as source:
+def limit(amperes):
+    return (b"print(smua.source.limiti)\n", f"{amperes:.5e}\n".encode())
+
+
+def test_a_current_limit_is_the_compliance_before_every_move_also_after_a_restart():
+    put = [limit(0.1), (b"smua.source.limiti=0.005\n", None), limit(5e-3)]
+    first = [VOLTS, *put, *SWITCH_ON, level(0.25), measure("smua", "i", 2e-4), measure("smua", "v", 0.25)]
+    again = [VOLTS, *put, *SWITCH_ON, level(0.125), measure("smua", "i", 1e-4), measure("smua", "v", 0.125)]
+    down = [VOLTS, limit(5e-3), IS_ON, level(0.0), measure("smua", "v", 0.0)]
+    with source_on(*first, *again, *down, *switched("smua", on=False)) as source:
         source.set_channel_limits(0, max_current=5e-3)  # nothing is sent
         source.set_voltages({0: 0.25})
+        source.set_voltages({0: 0.125})
         source.set_voltages({0: 0.0})
 
 
 def test_a_compliance_that_the_instrument_does_not_take():
-    limit = [(b"smua.source.limiti=1\n", None), (b"print(smua.source.limiti)\n", b"1.00000e-01\n")]
+    refused = [limit(0.1), (b"smua.source.limiti=1\n", None), limit(0.1)]
     error = (b"print(errorqueue.next())\n", b"1.10200e+03\tParameter too big\t2.00000e+01\t1.00000e+00\n")
-    with source_on(VOLTS, *limit, error, EMPTY, *safe_from(0.0)) as source:
+    with source_on(VOLTS, *refused, error, EMPTY, *safe_from(0.0)) as source:
         source.set_channel_limits(0, max_current=1.0)
         with pytest.raises(DeviceError, match=r"limit of smua is 0\.1 A although 1 A was set.*1102 Parameter too big"):
             source.set_voltages({0: 1.0})
