@@ -27,9 +27,11 @@ class ChipHeaters:
         self._growth = parameters.resistance_growth_per_w
         self._time_constant = time_constant_s
         self._time = now
+        self._changed_at = -math.inf
         self._settled = True
         self._target: FloatArray | None = np.zeros_like(self._resistance)
         self.heat_w = np.zeros_like(self._resistance)
+        self._heat_at_change = self.heat_w
         self.voltage_v = np.zeros_like(self._resistance)
         self.revision = 0
         self.resistance_revision = 0
@@ -38,50 +40,59 @@ class ChipHeaters:
         """Put a voltage on one heater; call ``advance`` to the present time before."""
         if self.voltage_v[heater] != voltage_v:
             self.voltage_v[heater] = voltage_v
-            self._target = None
-            self._settled = False
+            self._begin_to_relax()
 
     def change_resistances(self, resistance_ohm: FloatArray, growth_per_w: FloatArray) -> None:
         """Give the heaters other (H,) cold resistances in ohm, infinite where no current flows, and growths in 1/W."""
         if not (np.array_equal(resistance_ohm, self._resistance) and np.array_equal(growth_per_w, self._growth)):
             self._resistance, self._growth = resistance_ohm, growth_per_w
-            self._target = None
-            self._settled = False
+            self._begin_to_relax()
             self.resistance_revision += 1
+
+    def _begin_to_relax(self) -> None:
+        self._changed_at, self._heat_at_change = self._time, self.heat_w
+        self._target = None
+        self._settled = False
 
     @property
     def settled(self) -> bool:
-        """Whether the heat has settled."""
+        """Whether the heat has settled at the time that was last asked for."""
         return self._settled
 
     @property
     def time(self) -> float:
-        """Time in s up to which the heat is known."""
+        """Time in s that was last asked for."""
         return self._time
 
     def advance(self, now: float) -> None:
-        """Let the heat relax until ``now``; ``revision`` grows whenever the heat changes."""
-        if self._settled:
-            self._time = now
-            return
-        elapsed = now - self._time
-        if elapsed <= 0.0 and self._time_constant > 0.0:
-            return
-        target = self.power_w
-        self._time = now
+        """Bring the heat to ``now``, a time in s since the last change; ``revision`` grows if the heat is another one.
+
+        Instruments that look back may ask for times in any order.
+        """
+        elapsed = max(now - self._changed_at, 0.0)
         if elapsed >= _SETTLED_TIME_CONSTANTS * self._time_constant:
-            self._settled = True
-            self.heat_w = target
-        else:
-            self.heat_w = target + (self.heat_w - target) * math.exp(-elapsed / self._time_constant)
-        self.revision += 1
+            if not self._settled:
+                self._settled = True
+                self._show(self.power_w)
+        elif elapsed == 0.0:
+            self._settled = False
+            self._show(self._heat_at_change)
+        elif now != self._time:
+            self._settled = False
+            target = self.power_w
+            self._show(target + (self._heat_at_change - target) * math.exp(-elapsed / self._time_constant))
+        self._time = now
+
+    def _show(self, heat_w: FloatArray) -> None:
+        if heat_w is not self.heat_w:
+            self.heat_w = heat_w
+            self.revision += 1
 
     def restart(self, now: float) -> None:
         """Go over to another clock that shows ``now``, with the heat settled."""
-        self.heat_w = self.power_w
-        self._settled = True
+        self._changed_at, self._settled = -math.inf, True
+        self._show(self.power_w)
         self._time = now
-        self.revision += 1
 
     @property
     def power_w(self) -> FloatArray:

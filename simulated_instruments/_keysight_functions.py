@@ -115,8 +115,8 @@ class MeterFunctions:
     """Functions of all ports.
 
     Samples are taken with hindsight: when somebody asks, and before anybody changes the light or a heater, so that
-    each shows the chip as it was at the end of its averaging time. Two things are known for the present only: which
-    way an optical switch connects, and heat that another reading has let relax further.
+    each shows the chip as it was at the end of its averaging time. Only which way an optical switch connects is known
+    for the present alone.
 
     Parameters
     ----------

@@ -319,7 +319,7 @@ class HiddenChip:
     def sample(self, detectors: Sequence[int], averaging_time_s: float, at_s: float, count: int) -> FloatArray:
         """Return (count, len) readings in W of light as it is at ``at_s``; see ``measure``.
 
-        ``at_s`` is a time on the clock in s, neither before the last change or reading nor in the future.
+        ``at_s`` is a time on the clock in s, neither before the last change of voltages or light nor in the future.
         """
         with self._lock:
             readout = self._readout(detectors)
