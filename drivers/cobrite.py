@@ -182,7 +182,7 @@ class CobriteLaser(LaserInstrument):
                 "access_level",
                 "Access level",
                 "",
-                self._ask_level,
+                self._ask_access_level,
                 Ints(),
                 "Get what this session may do; see log_in().",
             ),
@@ -241,7 +241,7 @@ class CobriteLaser(LaserInstrument):
         """
         with self._live_link().lock:
             self._answer(f"PASS {password}", parse_acknowledgement)
-            if self._ask_level() < 1:
+            if self._ask_access_level() < 1:
                 raise self._live_link().device_error("the password was not accepted")
 
     def wait_settled(self, deadline_s: float) -> None:
@@ -318,7 +318,7 @@ class CobriteLaser(LaserInstrument):
     def _ask_interlock(self) -> bool:
         return self._answer("INTL?", parse_flag)
 
-    def _ask_level(self) -> int:
+    def _ask_access_level(self) -> int:
         return self._answer("PASS?", parse_integer)
 
     def _emit(self, on: bool) -> None:
