@@ -302,7 +302,8 @@ def rig_of(case, seed=3, device=True):
         with opened(case, bench.addresses["device"], clock) as rig.device:
             rig.exchanges = EXCHANGES[case.role](rig)
             rig.prepare()
-            assert rig.exchanges.put(1) == RIGHT
+            for which in (1, 0):
+                assert rig.exchanges.put(which) == RIGHT
             yield rig
 
 
