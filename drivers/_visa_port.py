@@ -84,6 +84,7 @@ class VisaPort:
             if self._socket is not None:
                 self._socket.sendall(data)
             else:
+                self._resource.timeout = 1e3 * _WRITE_TIMEOUT_S  # what the last receive() left may be a moment
                 self._resource.write_raw(data)
         except _BROKEN as error:
             raise LinkError(f"{self.address}: the link broke while sending {data!r} ({error})") from error
