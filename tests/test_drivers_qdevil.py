@@ -83,6 +83,16 @@ def test_another_instrument_is_refused(identity):
     assert not Instrument.exist("qdac")
 
 
+def test_a_serial_port_may_hold_bytes_of_an_earlier_session():
+    stale = (b"*IDN?\n", b"2.5;1\n" + IDN[1])
+    with ScriptServer(stale, IDN, *setpoints(0.25)) as server:
+        source = QDevilQDAC2("qdac", server.serial_url, channels=1, timeout=5.0)
+        try:
+            assert source.read_voltage(0) == 0.25
+        finally:
+            source.close()
+
+
 def test_impossible_arguments():
     for options, problem in (({"channels": 25}, "24"), ({"channels": 0}, "24"), ({"voltage_range": "mid"}, "'low'")):
         with pytest.raises(ConfigurationError, match=problem):
