@@ -39,6 +39,10 @@ NAMES = {
         PowerMeter PowerReading PowerTrace QDevilQDAC2 Qontrol QontrolQ8iv SantecMPM210H SantecTSL570 SimulatedAs
         SweepLog Switch ThorlabsPM
     """,
+    "drivers.base": """
+        Dialect HeaterBankInstrument HeaterWire Identity LaserInstrument Link LinkedInstrument ScpiInstrument SerialPort
+        SwitchInstrument VisaPort parse_flag parse_identity parse_integer parse_level parse_number parse_reading
+    """,
     "simulated_instruments": """
         BenchWiring HeaterEvent HeaterTrace HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench
         SimulatedCobrite SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser SimulatedKeysightN7745A
