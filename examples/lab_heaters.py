@@ -23,10 +23,11 @@ class LabWire(HeaterWire):
     def read(self, quantity: str, channel: int) -> float:
         return self._link.query(f"{quantity}{channel}?", parse_volts if quantity == "V" else parse_amperes)
 
-    def read_all(self, quantity: str, *, tolerate_errors: bool = False) -> list[float]:
+    # tolerate_errors is for instruments that report errors of single channels; this one reports none.
+    def read_all(self, quantity: str, *, tolerate_errors: bool = False) -> list[float]:  # noqa: ARG002
         return [self.read(quantity, channel) for channel in range(self.channel_count)]
 
-    def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
+    def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:  # noqa: ARG002
         for channel, volts in voltages.items():
             self._link.query(f"V{channel}={volts:.5f}", parse_ok)
 
