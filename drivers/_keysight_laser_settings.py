@@ -26,6 +26,8 @@ _SLOTS = 5
 _IMPLAUSIBLE_W = 1.0
 """Far more than these lasers can give; a number beyond is a level in dBm or nonsense."""
 _SLACK_M = 1e-15
+_OPC_PATIENCE = 9.0
+"""How long to wait for the end of tuning, in timeouts and beyond the first of them."""
 _READ_BACK = 1e-5
 """Relative error of a setting that is read back; replies are 32-bit floats."""
 _PIN = re.compile(r"\d{1,8}", re.ASCII)
@@ -189,20 +191,25 @@ class KeysightLaserSettings(LaserInstrument, ScpiInstrument):
     def wait_settled(self, deadline_s: float) -> None:
         """Wait until the laser has settled, and verify the wavelength and power that were set.
 
-        The laser itself waits: it answers ``*OPC?`` only when it is done.
+        The laser itself waits: it answers ``*OPC?`` only when it is done. As a link that is dead looks the same, the
+        driver waits for the answer no longer than ten times ``timeout``.
 
         Raises
         ------
         DeviceError
-            If it has not settled after ``deadline_s`` s, or settled at something else than was set.
+            If it has not settled after ``deadline_s`` s, did not answer, or settled at something else than was set.
         """
         link = self._live_link()
         end = self.clock.now() + deadline_s
         late = f"the laser has not settled within {deadline_s:g} s"
+        patience = min(deadline_s, _OPC_PATIENCE * link.timeout)
         try:
-            done = self._settled(deadline_s)
+            done = self._settled(patience)
         except LinkTimeoutError as error:
-            raise link.device_error(f"{late}: it did not answer *OPC?") from error
+            raise link.device_error(
+                f"the laser has not settled within {patience:g} s: it did not answer *OPC?; if it needs longer, raise "
+                f"timeout"
+            ) from error
         if not done or self.clock.now() > end:
             raise link.device_error(late)
         with link.lock:
