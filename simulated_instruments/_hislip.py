@@ -1,7 +1,8 @@
 """HiSLIP server on the loopback interface: message ends, status byte, device clear, locks (IVI-6.1, version 1.0).
 
-Synchronized mode only. Each client has two connections: one for its messages, one for what must not wait for them.
-A message needs no terminator, and replies may hold any byte, because the protocol itself carries their ends.
+Synchronized mode only, and no service requests. Each client has two connections: one for its messages, one for what
+must not wait for them. A message needs no terminator, and replies may hold any byte, because the protocol itself
+carries their ends.
 """
 
 import socket
