@@ -14,8 +14,6 @@ from drivers._parsing import is_reading
 from optinc_hw.errors import DeviceError, LimitError
 from optinc_hw.units import db_to_ratio, dbm_to_watt, watt_to_dbm
 
-_POLL_S = 0.01
-
 
 class LaserInstrument(LinkedInstrument):
     """A tunable laser; implements :class:`drivers.protocols.Laser` but for the words on the wire.
@@ -43,6 +41,9 @@ class LaserInstrument(LinkedInstrument):
 
     power_tolerance_db: ClassVar[float] = 0.02
     """Largest error in dB of a settled power."""
+
+    poll_interval: ClassVar[float] = 0.01
+    """Time in s between two questions whether the laser is done."""
 
     def __init__(self, name: str, max_power: float, **kwargs: Unpack[InstrumentBaseKWArgs]) -> None:
         super().__init__(name, **kwargs)
@@ -192,7 +193,7 @@ class LaserInstrument(LinkedInstrument):
         while not done():
             if self.clock.now() >= end:
                 raise self._live_link().device_error(f"the laser has not {what} within {deadline_s:g} s")
-            self.clock.sleep(_POLL_S)
+            self.clock.sleep(self.poll_interval)
 
     def _check_wavelength(self, wavelength_m: float) -> None:
         """Raise LimitError for a wavelength in m that the laser cannot have."""

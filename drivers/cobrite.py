@@ -79,6 +79,8 @@ class CobriteLaser(LaserInstrument):
 
     simulated_as: ClassVar = SimulatedAs(kind="cobrite", option_keys=("model", "port"))
 
+    poll_interval = 0.05
+
     def __init__(
         self,
         name: str,
