@@ -1,5 +1,6 @@
 """ID Photonics CoBrite DX, DX2 and MX tunable lasers."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -33,6 +34,7 @@ from optinc_hw.units import dbm_to_watt, m_to_nm, nm_to_m, watt_to_dbm
 T = TypeVar("T")
 
 _MODELS = ("DX", "DX2", "MX")
+_VENDOR = re.compile(r"ID[ _-]?Photonics.*", re.IGNORECASE)
 _LIGHT_SPEED_M_S = 299_792_458.0
 _FREQUENCY_TOLERANCE_HZ = 4e7
 _OFFSET_TOLERANCE_HZ = 1e6
@@ -360,7 +362,7 @@ class CobriteLaser(LaserInstrument):
 
     def _identify(self) -> None:
         identity = self._ask_identity()
-        if not identity.model.upper().startswith("COBRITE"):
+        if _VENDOR.fullmatch(identity.vendor) is None or not identity.model.upper().startswith("COBRITE"):
             raise IdentityError(
                 f"{self.name} at {self.address}: {identity} answers, but an ID Photonics CoBrite is expected; correct "
                 f"the address or the driver"

@@ -28,7 +28,8 @@ _FULL_VOLTAGE_V, _FULL_CURRENT_A = 30.0, 0.3
 _CONVERTER_V, _HIGHEST_COUNT = 40.0, 65535
 _ATTEMPTS = 3
 
-_IDENTITY = re.compile(r"XPOW[-\w]*", re.ASCII)
+_IDENTITY = re.compile(r"(?<![A-Za-z])XPOW[-\w]*", re.ASCII)
+_STUTTER = re.compile(r"(\w)\1\1", re.ASCII)  # what a bad line makes of the first character
 _COUNTS_REPLY = re.compile(r"([^=]*)=([^=,]*)V,([^=,]*)mA", re.ASCII)
 _UNITS_REPLY = re.compile(r"CH:(\d+):([^:]*):([^:]*)", re.ASCII)
 _NAMED_CHANNEL = re.compile(r"(?:CH:|Channel )(\d+)", re.ASCII)
@@ -252,6 +253,6 @@ class NicslabXPOW(HeaterBankInstrument):
 
 def _parse_identity(text: str) -> Identity:
     match = _IDENTITY.search(text)
-    if match is None:
+    if match is None or _STUTTER.match(text) is not None:
         raise ValueError(f"{text!r} names no XPOW")
     return Identity("Nicslab", match[0], "", "")
