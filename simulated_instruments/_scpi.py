@@ -145,8 +145,11 @@ class ScpiInterpreter:
             path = ""
             for command in _split(message, ";"):
                 header, *text = command.split(maxsplit=1) or ("",)
+                if not header:
+                    continue
+                full, path = _resolved(header, path)  # the path moves on also where the command then fails
                 try:
-                    path, reply = self._run(header, text[0] if text else "", path)
+                    reply = self._run(full, text[0] if text else "")
                 except ScpiError as error:
                     self._errors.push(error)
                     if error.code > _FIRST_EXECUTION_ERROR:
@@ -156,18 +159,18 @@ class ScpiInterpreter:
                     replies.append(reply.encode("ascii") if isinstance(reply, str) else reply)
             return b";".join(replies) + self._terminator if replies else b""
 
-    def _run(self, header: str, text: str, path: str) -> tuple[str, Reply]:
-        """Run one command under the current path; return the path for the next one, and the reply."""
-        if not header:
-            return path, None
-        if header[0] == "*":
-            full, path_after = header, path
-        else:
-            full = header[1:] if header[0] == ":" else path + header
-            path_after = full[: full.rfind(":") + 1]
-        handler, suffixes = self._tree.find(full)
+    def _run(self, header: str, text: str) -> Reply:
+        handler, suffixes = self._tree.find(header)
         arguments = [argument.strip() for argument in _split(text, ",")] if text else []
-        return path_after, handler(suffixes, arguments)
+        return handler(suffixes, arguments)
+
+
+def _resolved(header: str, path: str) -> tuple[str, str]:
+    """Return the whole header under the current path, and the path for the next command."""
+    if header[0] == "*":
+        return header, path
+    full = header[1:] if header[0] == ":" else path + header
+    return full, full[: full.rfind(":") + 1]
 
 
 class ScpiSession(LineSession):

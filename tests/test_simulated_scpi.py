@@ -136,6 +136,8 @@ def echo():
     values = {"wav": "1"}
 
     def set_wavelength(arguments):
+        if arguments == ["9999"]:
+            raise ScpiError(-222, "Data out of range")
         values["wav"] = "/".join(arguments)
 
     commands = {
@@ -164,6 +166,7 @@ def echo():
         ("sour:wav 3", b""),
         ("sour:wav?;nonsense?;pow?", b"1\n"),
         ("sour:wav? 3", b""),
+        ("sour:wav 9999;wav?", b"1\n"),  # a command that fails has still moved the path
         ("", b""),
     ],
 )
