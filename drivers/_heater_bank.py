@@ -35,6 +35,7 @@ from drivers._instrument import LinkedInstrument
 from optinc_hw.errors import InstrumentError, LimitError, LinkError
 
 _SAFE_ATTEMPTS = 3
+_READ_BACK_MARGIN = 0.01
 _INTEGERS = (int, np.integer)
 
 
@@ -58,7 +59,7 @@ class HeaterChannel(InstrumentChannel["HeaterBankInstrument"]):
             "voltage",
             label=f"Heater {index} voltage",
             unit="V",
-            vals=Numbers(),
+            vals=Numbers(*parent.settable_voltages()),
             get_cmd=lambda: parent.read_voltage(index),
             set_cmd=lambda value: parent.set_voltages({index: value}),
             docstring="Control the voltage; setting ramps, getting asks the instrument.",
@@ -130,6 +131,15 @@ class HeaterBankInstrument(LinkedInstrument):
         channels = [HeaterChannel(self, f"ch{index}", index) for index in range(wire.channel_count)]
         self.channels = ChannelTuple(self, "channels", HeaterChannel, channels)
         self.add_submodule("channels", self.channels)
+
+    def settable_voltages(self) -> tuple[float, float]:
+        """Lowest and highest voltage in V that a channel's parameter takes: full scale, and what read-back may add.
+
+        Limits are checked more closely, with a message of what to do, before anything moves.
+        """
+        wire = self._live_outputs().wire
+        margin = _READ_BACK_MARGIN * wire.full_voltage
+        return min(wire.min_voltage, 0.0) - margin, wire.full_voltage + margin
 
     @property
     def channel_count(self) -> int:

@@ -10,9 +10,12 @@ from qcodes.validators import Numbers
 from typing_extensions import Unpack
 
 from drivers._instrument import LinkedInstrument
-from drivers._parsing import is_reading
+from drivers._parsing import HIGHEST_LEVEL_DBM, is_reading
 from optinc_hw.errors import DeviceError, LimitError
 from optinc_hw.units import db_to_ratio, dbm_to_watt, watt_to_dbm
+
+HIGHEST_POWER_W = 1.0
+"""More than any of these lasers emits; a number beyond is a mistake of units. The limit in force is ``max_power``."""
 
 
 class LaserInstrument(LinkedInstrument):
@@ -77,7 +80,7 @@ class LaserInstrument(LinkedInstrument):
             "power",
             label="Power setpoint",
             unit="W",
-            vals=Numbers(min_value=0.0),
+            vals=Numbers(min_value=0.0, max_value=HIGHEST_POWER_W),
             get_cmd=self._ask_power,
             set_cmd=self.set_power,
             docstring="Control the power setpoint.",
@@ -86,7 +89,7 @@ class LaserInstrument(LinkedInstrument):
             "power_dbm",
             label="Power setpoint",
             unit="dBm",
-            vals=Numbers(),
+            vals=Numbers(min_value=-HIGHEST_LEVEL_DBM, max_value=watt_to_dbm(HIGHEST_POWER_W)),
             get_cmd=self._ask_level,
             set_cmd=lambda level: self.set_power(dbm_to_watt(level)),
             snapshot_value=False,

@@ -23,6 +23,8 @@ TRIGGER_OUTPUTS = ("none", "stop", "start", "step")
 TRIGGER_SPACINGS = ("wavelength", "time")
 TRIGGER_LEVELS = ("high", "low")
 
+_FASTEST_M_S = 1e-6
+"""Faster than any model sweeps; the model's own speeds are checked before one is sent."""
 _INTEGER = Codec(parse_integer, str)
 
 
@@ -54,7 +56,7 @@ class SantecSettings(SantecLight):
             "sweep_speed",
             label="Speed of the sweep",
             unit="m/s",
-            vals=Numbers(min_value=0.0),
+            vals=Numbers(0.0, _FASTEST_M_S),
             get_cmd=lambda: nm_to_m(self._live_link().query(":WAV:SWE:SPE?", parse_number)),
             set_cmd=self._set_sweep_speed,
             docstring=f"Control the speed of continuous sweeps: {self._abilities.speeds_text}.",

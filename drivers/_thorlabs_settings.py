@@ -15,6 +15,7 @@ SAMPLE_S = {"PM100D": 3e-3, "PM100USB": 3e-3, "PM101": 1e-3, "PM400": 1e-3}
 
 _MODEL = re.compile(r"PM100D|PM100USB|PM101[A-Z]*|PM400")
 _WHOLE_NM = 1e-6
+_MOST_SAMPLES = 1_000_000
 _LOSS_DB, _LOSS_TOLERANCE_DB = 60.0, 1e-3
 
 
@@ -42,7 +43,7 @@ class ThorlabsSettings(ScpiInstrument):
             "averaging_count",
             label="Averaged samples",
             unit="",
-            vals=Ints(min_value=1),
+            vals=Ints(1, _MOST_SAMPLES),
             get_cmd=lambda: self._live_link().query("SENS:AVER:COUN?", _parse_count),
             set_cmd=self._set_count,
             docstring="Control the number of samples that a reading averages.",

@@ -29,7 +29,7 @@ from drivers._parsing import Identity, parse_flag, parse_integer, parse_level, p
 from drivers._visa_port import VisaPort
 from drivers.protocols import SimulatedAs
 from optinc_hw.errors import ConfigurationError, IdentityError, LimitError
-from optinc_hw.units import dbm_to_watt, m_to_nm, nm_to_m, watt_to_dbm
+from optinc_hw.units import dbm_to_watt, m_to_hz, m_to_nm, nm_to_m, watt_to_dbm
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ _LIGHT_SPEED_M_S = 299_792_458.0
 _FREQUENCY_TOLERANCE_HZ = 4e7
 _OFFSET_TOLERANCE_HZ = 1e6
 _SLACK = 1e-9
+_WIDEST_OFFSET_HZ = 100e9
+"""Wider than any channel grid; the laser itself takes a few GHz."""
 """Relative; a limit itself must pass after its conversion."""
 
 
@@ -112,11 +114,12 @@ class CobriteLaser(LaserInstrument):
         self._add_readings()
 
     def _add_tuning_parameters(self) -> None:
+        shortest, longest = self.plausible_wavelengths
         self.frequency = self.add_parameter(
             "frequency",
             label="Optical frequency",
             unit="Hz",
-            vals=Numbers(min_value=0.0),
+            vals=Numbers(m_to_hz(longest), m_to_hz(shortest)),
             get_cmd=lambda: self._ask("FREQ?", parse_number) * HZ_PER_THZ,
             set_cmd=self.set_frequency,
             docstring="Control the frequency; setting starts tuning, wait_settled() waits for its end.",
@@ -125,7 +128,7 @@ class CobriteLaser(LaserInstrument):
             "frequency_offset",
             label="Frequency offset",
             unit="Hz",
-            vals=Numbers(),
+            vals=Numbers(-_WIDEST_OFFSET_HZ, _WIDEST_OFFSET_HZ),
             get_cmd=lambda: self._ask("OFF?", parse_number) * HZ_PER_GHZ,
             set_cmd=self._set_offset,
             docstring="Control the fine tuning, which adds to the frequency.",

@@ -95,7 +95,8 @@ MODELS = {
 class SantecInterpreter(ScpiInterpreter):
     """The interpreter with the error numbers that these lasers have."""
 
-    def _run(self, header: str, text: str, path: str) -> tuple[str, Reply]:
+    def run_command(self, header: str, text: str) -> Reply:
+        """Run a command; errors get the numbers of these lasers."""
         strange = set(header.upper()) - _HEADER_CHARACTERS
         if strange:
             raise ScpiError(*(INVALID_SEPARATOR if "," in strange else SYNTAX_ERROR))
@@ -103,7 +104,7 @@ class SantecInterpreter(ScpiInterpreter):
         if len(parts) > 1 and parts[1][0].isdigit():
             raise ScpiError(*INVALID_SEPARATOR)  # two numbers without a comma
         try:
-            return super()._run(header, text, path)
+            return super().run_command(header, text)
         except ScpiError as error:
             if error.code == ILLEGAL_VALUE[0]:
                 raise ScpiError(*(CHARACTER_DATA if text[:1].isalpha() else OUT_OF_RANGE)) from error

@@ -149,7 +149,7 @@ class ScpiInterpreter:
                     continue
                 full, path = _resolved(header, path)  # the path moves on also where the command then fails
                 try:
-                    reply = self._run(full, text[0] if text else "")
+                    reply = self.run_command(full, text[0] if text else "")
                 except ScpiError as error:
                     self._errors.push(error)
                     if error.code > _FIRST_EXECUTION_ERROR:
@@ -159,7 +159,8 @@ class ScpiInterpreter:
                     replies.append(reply.encode("ascii") if isinstance(reply, str) else reply)
             return b";".join(replies) + self._terminator if replies else b""
 
-    def _run(self, header: str, text: str) -> Reply:
+    def run_command(self, header: str, text: str) -> Reply:
+        """Run the command ``header`` (whole, no leading colon) with the argument text; raise ScpiError if it fails."""
         handler, suffixes = self._tree.find(header)
         arguments = [argument.strip() for argument in _split(text, ",")] if text else []
         return handler(suffixes, arguments)

@@ -10,6 +10,7 @@ from _recording_proxy import RecordingProxy
 from driver_cases import CASES, all_parameters, opened, simulated
 from qcodes.instrument import Instrument
 from qcodes.station import Station
+from qcodes.validators import Ints, Numbers
 
 import drivers
 from drivers import HeaterBank, Laser, PowerMeter, Switch
@@ -60,6 +61,13 @@ def test_every_parameter_says_what_it_is(device):
         verbs = ("Control", "Set") if parameter.settable else ("Measure", "Get")
         assert documented.group(1) in verbs, parameter.full_name
     assert seen > 1
+
+
+def test_settable_numbers_have_bounds(device):
+    for parameter in all_parameters(device):
+        if parameter.settable and isinstance(parameter.vals, Ints | Numbers):
+            low, high = parameter.vals._min_value, parameter.vals._max_value
+            assert -1e15 < low <= high < 1e15, parameter.full_name
 
 
 def test_settable_parameters_accept_their_own_output(device):
