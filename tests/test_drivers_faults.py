@@ -71,7 +71,7 @@ def test_no_fault_of_the_link_makes_a_wrong_number(case):
 def test_nothing_is_sent_to_an_instrument_of_wrong_identity(case):
     with rig_of(case) as rig:
         rig.faults.inject("device", WrongIdentity(b"ACME,Toaster,0,1.0"), count=None)
-        rig.device.timeout(0.1)
+        rig.device.timeout(0.03)
         with pytest.raises(InstrumentError):
             rig.device.reconnect()
         assert {*rig.faults.counts()["device"]} == {"wrong_identity"}
@@ -101,7 +101,7 @@ def test_no_partial_driver_stays_when_connecting_fails(case):
 @every_driver
 def test_swapped_plugs_are_noticed_before_anything_is_sent(case):
     with rig_of(case) as rig:
-        rig.device.timeout(0.1)
+        rig.device.timeout(0.03)
         rig.faults.swap("device", "other")
         with pytest.raises(OptincError):
             rig.exchanges.put(1)
