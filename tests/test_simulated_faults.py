@@ -140,6 +140,7 @@ def test_restart_in_mid_run(served, client, drop):
     check_in_step(bystander, 0)
     served.faults.inject("box", Restarted(drop=drop), match=b"GET")
     client.sendall(b"SET 9\nGET?\n")
+    served.wait_for("restarted", 1)
     if drop:
         assert hung_up(client)
         assert hung_up(bystander)
