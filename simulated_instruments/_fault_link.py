@@ -199,6 +199,7 @@ class FaultySession:
         """Take bytes as they arrive and return what is left to send back."""
         if not (self._link.disturbed or self._rest or self._held or self._glue):
             return self._inner.receive(data)
+        self.over = False  # a transport that can break has done so
         self._rest += data
         for command in self._commands():
             self._answer(command)

@@ -26,6 +26,8 @@ class PtyServer:
     ------
     ConfigurationError
         On Windows, which has no pseudo-terminals.
+    ConnectionRefusedError
+        If a fault refuses clients.
     """
 
     def __init__(self, instrument: SimulatedInstrument, name: str) -> None:
@@ -33,15 +35,14 @@ class PtyServer:
             raise ConfigurationError(f"simulated {name}: Windows has no pseudo-terminals; use its socket:// address")
         import tty
 
+        session = instrument.open_session()  # first: a fault may refuse it
         self._master, self._slave = os.openpty()
         # Raw before any client comes, or the line discipline would echo and translate bytes.
         tty.setraw(self._slave)
         os.set_blocking(self._master, False)
         self.path = os.ttyname(self._slave)
         self._wake_reader, self._wake_writer = os.pipe()
-        self._thread = threading.Thread(
-            target=self._serve, args=(instrument.open_session(),), name=f"{name} pty", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, args=(session,), name=f"{name} pty", daemon=True)
         self._closed = False
         self._thread.start()
 

@@ -1,6 +1,8 @@
 """Link faults byte by byte, with a plain socket, on a small instrument that is none of ours."""
 
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from fault_boxes import Box, NoChip, Served, ask, check_in_step, hung_up, read, refused
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from optinc_hw.clock import SimulatedClock
 from simulated_instruments._fault_link import FaultyInstrument
 from simulated_instruments._hislip import HislipServer
+from simulated_instruments._pty import PtyServer
 from simulated_instruments.faults import (
     BenchFaults,
     Doubled,
@@ -273,3 +276,33 @@ def test_hislip_clients_suffer_too():
             assert device.read_raw() == b"Acme,bo"
     finally:
         server.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+def test_pseudo_terminals_suffer_what_a_serial_line_can():
+    link = FaultyInstrument(Box(), SimulatedClock())
+    faults = BenchFaults({"box": link}, NoChip(), SimulatedClock())
+    faults.inject("box", Refused())
+    with pytest.raises(ConnectionRefusedError):
+        PtyServer(link, "box")
+    server = PtyServer(link, "box")
+    try:
+        with Path(server.path).open("r+b", buffering=0) as terminal:
+            faults.inject("box", Garbled())
+            terminal.write(b"GET?\n")
+            assert _read(terminal, 3) == b"\xff\r\n"
+            faults.inject("box", Dropped("within"))
+            faults.send_unasked("box", b"!")
+            terminal.write(b"*IDN?\n")
+            assert _read(terminal, 8) == b"!Acme,bo"
+            terminal.write(b"GET?\nGET?\n")
+            assert _read(terminal, 6) == b"0\r\n0\r\n"
+    finally:
+        server.close()
+
+
+def _read(terminal, count):
+    data = b""
+    while len(data) < count:
+        data += terminal.read(count - len(data))
+    return data
