@@ -271,15 +271,23 @@ class HeaterOutputs:
             for moves in ramp_steps(start, targets, pace.step):
                 self._await_turn(pace)
                 step += 1
-                for group in self.wire.groups(moves, self.known):
-                    self._send(group)
-                self._last_step = pace.clock, pace.clock.now()
+                with self._timed(pace):
+                    for group in self.wire.groups(moves, self.known):
+                        self._send(group)
                 unproven -= self._prove(unproven, targets)
         except InstrumentError as error:
             error.add_note(f"{self._owner}: the ramp stopped in step {step}; last set: {self._last_set(targets)}")
             if isinstance(error, DeviceError):
                 self.forget()
             raise
+
+    @contextmanager
+    def _timed(self, pace: Pace) -> Iterator[None]:
+        """Note when a step was made, also one that was interrupted: some of its channels may have moved."""
+        try:
+            yield
+        finally:
+            self._last_step = pace.clock, pace.clock.now()
 
     def _await_turn(self, pace: Pace) -> None:
         """Wait until the interval since the last step is over; it may have been the last one of an earlier ramp."""
@@ -315,14 +323,14 @@ class HeaterOutputs:
         problem: InstrumentError | None = None
         for moves in ramp_steps(start, dict.fromkeys(start, 0.0), pace.step):
             self._await_turn(pace)
-            for group in self.wire.groups(moves, self.known):
-                try:
-                    self._send(group, tolerate_errors=True)
-                except InstrumentError as error:
-                    if self.link.broken:
-                        raise
-                    problem = error
-            self._last_step = pace.clock, pace.clock.now()
+            with self._timed(pace):
+                for group in self.wire.groups(moves, self.known):
+                    try:
+                        self._send(group, tolerate_errors=True)
+                    except InstrumentError as error:
+                        if self.link.broken:
+                            raise
+                        problem = error
         if problem is not None:
             raise problem
         left = self.read_all("V", tolerate_errors=True)

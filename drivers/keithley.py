@@ -1,5 +1,6 @@
 """Keithley 2600B source meters of one or two channels, in their own language TSP."""
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -14,7 +15,9 @@ from drivers._link import Link
 from drivers._parsing import parse_number, parse_reading
 from drivers._scpi import ScpiInstrument
 from drivers.protocols import SimulatedAs
-from optinc_hw.errors import ConfigurationError, IdentityError
+from optinc_hw.errors import ConfigurationError, DeviceError, IdentityError
+
+_log = logging.getLogger(__name__)
 
 _MODEL = re.compile(r"Model 26\d\dB")
 _CHANNELS = {
@@ -35,7 +38,7 @@ _MAX_QUEUE = 100
 
 
 class TspWire(HeaterWire):
-    """Assignments and ``print`` of TSP. Nothing is acknowledged; the end of a ramp is measured.
+    """Assignments and ``print`` of TSP. Nothing is acknowledged, so each step is measured.
 
     Parameters
     ----------
@@ -79,9 +82,26 @@ class TspWire(HeaterWire):
         """Set all channels with one line."""
         return (dict(moves),)
 
-    def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:  # noqa: ARG002 - see finish
-        """Set levels."""
+    def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
+        """Set levels, and measure that they are there: after one that was lost, or a restart, the next would jump."""
         self._link.write(";".join([f"{self._smus[c]}.source.levelv={volts:.6f}" for c, volts in voltages.items()]))
+        for channel, volts in voltages.items():
+            try:
+                self._verify(channel, volts)
+            except DeviceError as error:
+                if not tolerate_errors:
+                    raise
+                _log.warning("%s", error)
+
+    def _verify(self, channel: int, volts: float) -> None:
+        measured, status = self._measure("V", channel)
+        limited = bool(status & _IN_CURRENT_LIMIT)
+        if limited or not abs(measured - volts) <= _TOLERANCE_V + _TOLERANCE * abs(volts):
+            held = "is held at its current limit" if limited else "does not follow"
+            raise self._failure(
+                f"{self._smus[channel]} {held}: it was set to {volts:g} V and measures {measured:g} V; lower the "
+                f"voltage or check load, range and limit"
+            )
 
     def check(self, channels: Iterable[int]) -> None:
         """Refuse channels that source current."""
@@ -106,18 +126,6 @@ class TspWire(HeaterWire):
                 self._switch(smu, True)
                 were_off.append(channel)
         return were_off
-
-    def finish(self, voltages: Mapping[int, float]) -> None:
-        """Measure whether channels are at their voltages and not held back by their compliance."""
-        for channel, volts in voltages.items():
-            measured, status = self._measure("V", channel)
-            limited = bool(status & _IN_CURRENT_LIMIT)
-            if limited or not abs(measured - volts) <= _TOLERANCE_V + _TOLERANCE * abs(volts):
-                held = "is held at its current limit" if limited else "does not follow"
-                raise self._failure(
-                    f"{self._smus[channel]} {held}: it was set to {volts:g} V and measures {measured:g} V; lower the "
-                    f"voltage or check load, range and limit"
-                )
 
     def disable(self) -> None:
         """Switch the outputs off that were off before."""
@@ -148,7 +156,7 @@ class TspWire(HeaterWire):
         if not _is_near(actual, amperes):
             raise self._failure(f"the current limit of {smu} is {actual:g} A although {amperes:g} A was set")
 
-    def _failure(self, problem: str) -> Exception:
+    def _failure(self, problem: str) -> DeviceError:
         errors = self.drain_queue()
         return self._link.device_error(f"{problem}. The error queue held {'; '.join(errors) or 'nothing'}")
 

@@ -113,10 +113,14 @@ class Qdac2Wire(HeaterWire):
         return ({channel: moves[channel] for channel in channels} for channels in _messages(sorted(moves)))
 
     def send(self, voltages: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
-        """Set a group of channels with one compound message and look into the error queue."""
+        """Set a group of channels with one compound message, look into the error queue, and ask for their setpoints.
+
+        A step that was lost, perhaps in a restart, must not make the next one a jump.
+        """
         command = ";:".join([f"sour{channel + 1}:volt {volts:.6f}" for channel, volts in voltages.items()])
         try:
             self._write_checked(command)
+            self._compare(voltages, self.read_some(list(voltages)))
         except DeviceError as error:
             if not tolerate_errors:
                 raise
@@ -147,12 +151,15 @@ class Qdac2Wire(HeaterWire):
         return ()
 
     def finish(self, voltages: Mapping[int, float]) -> None:
-        """Ask whether the setpoints are those that were set."""
-        for (channel, volts), actual in zip(voltages.items(), self.read_some(list(voltages)), strict=True):
-            if abs(actual - volts) > _TOLERANCE_V:
+        """Ask whether the setpoints are those that were set; channels that were there early may have changed."""
+        self._compare(voltages, self.read_some(list(voltages)))
+
+    def _compare(self, voltages: Mapping[int, float], actual: Sequence[float]) -> None:
+        for (channel, volts), found in zip(voltages.items(), actual, strict=True):
+            if abs(found - volts) > _TOLERANCE_V:
                 raise self._link.device_error(
-                    f"channel {channel} was set to {volts:g} V, but its setpoint is {actual:g} V; check that nobody "
-                    f"else uses the instrument, and set it again"
+                    f"channel {channel} was set to {volts:g} V, but its setpoint is {found:g} V; check whether the "
+                    f"instrument has restarted and that nobody else uses it, and set it again"
                 )
 
     def _check_word(self, channel: int, setting: str, wanted: tuple[str, ...]) -> None:

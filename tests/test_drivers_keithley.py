@@ -58,8 +58,10 @@ IS_OFF = (b"print(smua.source.output)\n", ZERO)
 SWITCH_ON = [IS_OFF, (b"smua.source.levelv=0\n", None), *switched("smua", on=True)]
 
 
-def level(volts):
-    return (f"smua.source.levelv={volts:.6f}\n".encode(), None)
+def level(volts, measured=None, status=0):
+    """A step, and its measurement; as set, if nothing else is ``measured``."""
+    question, answer = measure("smua", "v", volts if measured is None else measured, status)
+    return (f"smua.source.levelv={volts:.6f}\n".encode() + question, answer)
 
 
 def safe_from(volts):
@@ -107,7 +109,7 @@ def test_impossible_arguments():
 
 
 def test_an_output_goes_on_at_zero_ramps_is_measured_and_goes_off_again():
-    up = [VOLTS, *SWITCH_ON, level(2.0), level(4.0), level(5.0), measure("smua", "v", 4.9999)]
+    up = [VOLTS, *SWITCH_ON, level(2.0), level(4.0), level(5.0, 4.9999)]
     down = [measure("smua", "v", 4.9999), level(2.9999), level(0.9999), level(0.0), measure("smua", "v", 1e-5)]
     with source_on(*up, *down, *switched("smua", on=False)) as source:
         source.set_voltages({0: 5.0})
@@ -120,20 +122,21 @@ def test_both_channels_move_with_one_line_and_one_that_was_on_starts_where_it_is
     start = [measure("smua", "v", 0.0), measure("smub", "v", 3.0)]
     moves = [
         (b"smua.source.levelv=1.000000;smub.source.levelv=1.000000\n", None),
-        (b"smub.source.levelv=0.000000\n", None),
         measure("smua", "v", 1.0),
+        measure("smub", "v", 1.0),
+        (b"smub.source.levelv=0.000000\n", None),
         measure("smub", "v", 0.0),
     ]
-    back = [VOLTS, IS_ON, level(0.0), measure("smua", "v", 0.0), *switched("smua", on=False)]
+    back = [VOLTS, IS_ON, level(0.0), *switched("smua", on=False)]
     with source_on(*ready, *start, *moves, *back, model="2614B", channels=2) as source:
         source.set_voltages({0: 1.0, 1: 0.0})
         source.set_voltages({0: 0.0})
 
 
 def test_an_output_that_somebody_switched_off_starts_from_zero_again():  # D-44
-    up = [VOLTS, *SWITCH_ON, level(2.0), measure("smua", "v", 2.0)]
-    again = [VOLTS, *SWITCH_ON, level(2.0), level(3.0), measure("smua", "v", 3.0)]
-    down = [VOLTS, IS_ON, level(1.0), level(0.0), measure("smua", "v", 0.0), *switched("smua", on=False)]
+    up = [VOLTS, *SWITCH_ON, level(2.0)]
+    again = [VOLTS, *SWITCH_ON, level(2.0), level(3.0)]
+    down = [VOLTS, IS_ON, level(1.0), level(0.0), *switched("smua", on=False)]
     with source_on(*up, *again, *down) as source:
         source.set_voltages({0: 2.0})
         source.set_voltages({0: 3.0})
@@ -154,9 +157,9 @@ def limit(amperes):
 
 def test_a_current_limit_is_the_compliance_before_every_move_also_after_a_restart():
     put = [limit(0.1), (b"smua.source.limiti=0.005\n", None), limit(5e-3)]
-    first = [VOLTS, *put, *SWITCH_ON, level(0.25), measure("smua", "i", 2e-4), measure("smua", "v", 0.25)]
-    again = [VOLTS, *put, *SWITCH_ON, level(0.125), measure("smua", "i", 1e-4), measure("smua", "v", 0.125)]
-    down = [VOLTS, limit(5e-3), IS_ON, level(0.0), measure("smua", "v", 0.0)]
+    first = [VOLTS, *put, *SWITCH_ON, level(0.25), measure("smua", "i", 2e-4)]
+    again = [VOLTS, *put, *SWITCH_ON, level(0.125), measure("smua", "i", 1e-4)]
+    down = [VOLTS, limit(5e-3), IS_ON, level(0.0)]
     with source_on(*first, *again, *down, *switched("smua", on=False)) as source:
         source.set_channel_limits(0, max_current=5e-3)  # nothing is sent
         source.set_voltages({0: 0.25})
@@ -182,8 +185,8 @@ def test_a_compliance_that_the_instrument_does_not_take():
         (9.91e37, 128, "measures nan V"),
     ],
 )
-def test_what_did_not_arrive_is_found_at_the_end_of_the_ramp(measured, status, problem):
-    ramp = [VOLTS, IS_ON, measure("smua", "v", 0.0), level(1.0), measure("smua", "v", measured, status), EMPTY]
+def test_what_did_not_arrive_is_found_at_once(measured, status, problem):
+    ramp = [VOLTS, IS_ON, measure("smua", "v", 0.0), level(1.0, measured, status), EMPTY]
     with source_on(*ramp, *safe_from(0.3)) as source, pytest.raises(DeviceError, match=problem):
         source.set_voltages({0: 1.0})
 
@@ -309,7 +312,7 @@ def test_the_compliance_protects_a_heater_that_turns_into_a_short(bench):
     running.faults.clear()
 
 
-def test_a_level_that_was_lost_is_found_at_the_end(bench):  # D-38
+def test_a_level_that_was_lost_is_found_at_once(bench):  # D-38
     running, chip, source = bench
     source.set_voltages({0: 1.0})
     running.faults.inject("device", LostWrite(), match=rb"levelv=2\.0")

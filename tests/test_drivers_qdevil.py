@@ -56,9 +56,11 @@ def sensor(number, span=b"high"):
 
 
 def put(*voltages):
-    """One compound message and the look into the error queue."""
+    """One compound message, the look into the error queue, and the question for the setpoints."""
     text = ";:".join(f"sour{number}:volt {volts:.6f}" for number, volts in voltages)
-    return [(text.encode() + b"\n", None), NO_ERROR]
+    question = ";:".join(f"sour{number}:volt?" for number, _ in voltages)
+    told = ";".join(f"{volts:g}" for _, volts in voltages)
+    return [(text.encode() + b"\n", None), NO_ERROR, (question.encode() + b"\n", told.encode() + b"\n")]
 
 
 SAFE_FROM_ONE_VOLT = [*setpoints(1.0, 0.0), *put((1, 0.0), (2, 0.0)), *setpoints(0.0, 0.0)]
