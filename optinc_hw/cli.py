@@ -203,6 +203,7 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated chip.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder to write a bench folder to that uses the addresses.")] = None,
     trace: Annotated[Path | None, typer.Option(help="CSV file for every voltage that is set on a heater.")] = None,
+    faults: Annotated[Path | None, typer.Option(help="YAML file with faults to play from the start.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve simulated instruments for a bench folder to other programs until Ctrl-C; prints a station file."""
@@ -210,7 +211,7 @@ def simulate(
         from optinc_hw._tables import served_table
         from optinc_hw.bench import serve_bench
 
-        with serve_bench(bench, seed=seed, trace=trace) as served:
+        with serve_bench(bench, seed=seed, trace=trace, faults=faults) as served:
             if out is not None:
                 served.write_folder(out)
             if as_json:

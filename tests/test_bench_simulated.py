@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qcodes.station import Station
-from serial.urlhandler.protocol_socket import Serial as SocketSerial
 
 import optinc_hw
+from drivers._serial_port import _SocketSerial
 from optinc_hw._files import write_text
 from optinc_hw.bench import Bench, PhotonicChip, check_bench, instrument_names, write_bench_folder
 from optinc_hw.clock import SimulatedClock, WallClock
@@ -295,7 +295,7 @@ def test_a_dead_heater_link_leaves_the_light_off_and_is_reported(served):
 @pytest.mark.parametrize("place", ["between two steps of a ramp", "in the middle of an exchange"])
 def test_an_interrupted_move_ends_safe(served, monkeypatch, place):
     def interrupted_move(bench):
-        owner, name = (bench.clock, "sleep") if place.startswith("between") else (SocketSerial, "read")
+        owner, name = (bench.clock, "sleep") if place.startswith("between") else (_SocketSerial, "receive")
         original = getattr(owner, name)
         with monkeypatch.context() as patch:
 

@@ -206,6 +206,43 @@ def test_an_instrument_that_is_not_simulated_is_left_out(tmp_path):
         assert "spare" not in bench.station
 
 
+def test_a_script_of_faults_is_played(tmp_path):
+    folder = write_folder(tmp_path / "bench")
+    script = tmp_path / "faults.yaml"
+    script.write_text(
+        "- {fault: open_heater, heater: in_0_theta}\n- {fault: refused, instrument: laser, count: null}\n"
+    )
+    with serve_bench(folder, faults=script) as bench:
+        bench.write_folder(tmp_path / "served")
+        with pytest.raises(LinkError, match="laser"):
+            Bench.open(tmp_path / "served")
+    script.write_text("- {fault: open_heater, heater: in_0_theta}\n")
+    with serve_bench(folder, faults=script) as bench:
+        bench.write_folder(tmp_path / "served_again")
+        with Bench.open(tmp_path / "served_again") as opened:
+            opened.set_voltages(np.full(len(opened.layout.heaters), 2.0))
+            current = opened.read_heaters().current_a
+            assert abs(current[0]) < 5e-5
+            assert (current[1:] > 1e-3).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- {fault: meteorite}", "meteorite"),
+        ("- {fault: late, instrument: nobody}", "nobody"),
+        ("fault: late", "no list of mappings"),
+    ],
+)
+def test_a_script_that_is_not_possible_is_refused(tmp_path, text, message):
+    script = tmp_path / "faults.yaml"
+    script.write_text(text)
+    result = CliRunner().invoke(app, ["simulate", str(write_folder(tmp_path / "bench")), "--faults", str(script)])
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "faults.yaml" in result.stderr
+
+
 def test_mistakes_are_said(tmp_path):
     folder = write_folder(tmp_path / "bench")
     result = CliRunner().invoke(app, ["simulate", str(folder), "--trace", str(tmp_path / "no" / "trace.csv")])

@@ -57,6 +57,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
     ConfigurationError
         If the file is missing, unreadable, not YAML, has a key twice, or is not a mapping.
     """
+    data = _load(path)
+    if not isinstance(data, dict):
+        raise ConfigurationError(
+            f"{path}: holds {type(data).__name__}, not a mapping of keys; write `key: value` lines"
+        )
+    return data
+
+
+def read_yaml_list(path: Path) -> list[dict[str, Any]]:
+    """Read a YAML 1.2 list of mappings from ``path``; raises ConfigurationError as `read_yaml`."""
+    data = _load(path)
+    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+        raise ConfigurationError(f"{path}: is no list of mappings; write `- {{key: value, ...}}` lines")
+    return data
+
+
+def _load(path: Path) -> Any:  # Any: whatever YAML can hold
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -64,16 +81,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: cannot be read ({error}); check the path and the permissions") from error
     try:
-        data = YAML(typ="safe", pure=True).load(text)
+        return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
         raise ConfigurationError(
             f"{path}: not valid YAML; correct the file at the place named here: {error}"
         ) from error
-    if not isinstance(data, dict):
-        raise ConfigurationError(
-            f"{path}: holds {type(data).__name__}, not a mapping of keys; write `key: value` lines"
-        )
-    return data
 
 
 def parse(model: type[Model], data: Mapping[str, Any], path: Path) -> Model:

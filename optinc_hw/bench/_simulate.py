@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from optinc_hw.bench._problems import read_yaml_list
 from optinc_hw.bench.description import BenchDescription
 from optinc_hw.bench.station_file import STATION_FILE, driver_options, driver_size, resolve_driver, simulated_as
 from optinc_hw.clock import Clock
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def start_simulation(
-    description: BenchDescription, seed: int, stack: ExitStack, clock: Clock, trace: Path | None = None
+    description: BenchDescription,
+    seed: int,
+    stack: ExitStack,
+    clock: Clock,
+    trace: Path | None = None,
+    faults: Path | None = None,
 ) -> "SimulatedBench":
     """Start simulated instruments around one hidden chip; ``stack`` stops them.
 
@@ -32,11 +38,14 @@ def start_simulation(
         Clock on which the instruments' time passes.
     trace
         CSV file to which every voltage of a heater is written.
+    faults
+        YAML file with a script of faults that is played from the start.
 
     Raises
     ------
     ConfigurationError
-        If a driver has no simulated counterpart, the seed is negative, or the trace cannot be written.
+        If a driver has no simulated counterpart, the seed is negative, the trace cannot be written, or the script of
+        faults is not possible.
     """
     if seed < 0:
         raise ConfigurationError(f"seed = {seed}: seeds of simulated chips are integers of at least 0")
@@ -70,7 +79,19 @@ def start_simulation(
             stack.enter_context(HeaterTrace(hidden, trace))
         except OSError as error:
             raise ConfigurationError(f"{trace}: the heater trace cannot be written ({error})") from error
-    return stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
+    bench = stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
+    if faults is not None:
+        _play(bench, faults)
+    return bench
+
+
+def _play(bench: "SimulatedBench", path: Path) -> None:
+    from simulated_instruments.faults import FaultScript
+
+    try:
+        bench.faults.play(FaultScript.from_dicts(read_yaml_list(path)))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def _counterparts(description: BenchDescription) -> dict[str, tuple[str, int, dict[str, str]]]:

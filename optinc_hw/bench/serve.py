@@ -61,7 +61,9 @@ class ServedBench:
 
 
 @contextmanager
-def serve_bench(folder: str | Path, *, seed: int = 0, trace: str | Path | None = None) -> Iterator[ServedBench]:
+def serve_bench(
+    folder: str | Path, *, seed: int = 0, trace: str | Path | None = None, faults: str | Path | None = None
+) -> Iterator[ServedBench]:
     """Serve simulated instruments for the bench in ``folder`` on 127.0.0.1 while the context is open.
 
     Time passes as on a clock on the wall: heat, tuning and averaging take as long as they do on real instruments.
@@ -74,16 +76,19 @@ def serve_bench(folder: str | Path, *, seed: int = 0, trace: str | Path | None =
         Seed of the hidden chip.
     trace
         CSV file (time_s, heater, voltage_v) to which every voltage of a heater is written; an old one is replaced.
+    faults
+        YAML file with a script of faults that is played from the start.
 
     Raises
     ------
     ConfigurationError
         If the files are wrong (see `read_description`), a driver has no simulated counterpart, the seed is negative,
-        or the trace cannot be written.
+        the trace cannot be written, or the script of faults is not possible.
     """
     description = read_description(folder)
     with ExitStack() as stack:
-        bench = start_simulation(description, seed, stack, WallClock(), None if trace is None else Path(trace))
+        trace_path, faults_path = (None if path is None else Path(path) for path in (trace, faults))
+        bench = start_simulation(description, seed, stack, WallClock(), trace_path, faults_path)
         serial = [name for name, address in bench.addresses.items() if address.startswith("socket://")]
         terminals = {name: bench.open_pty(name) for name in serial} if os.name == "posix" else {}
         yield ServedBench(
