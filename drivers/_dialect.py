@@ -40,3 +40,11 @@ class Dialect:
     def command_end(self) -> bytes:
         """What ends a command on the wire."""
         return self.terminator if self.command_terminator is None else self.command_terminator
+
+    def encode(self, command: str | bytes) -> bytes:
+        """Return the bytes of a command, those of a binary frame as they are; raises ValueError if it is no line."""
+        if isinstance(command, bytes):
+            return command
+        if not command.isascii() or not command.isprintable() or not command:
+            raise ValueError(f"did not send {command!r}; a command is one line of printable ASCII")
+        return command.encode("ascii") + self.command_end

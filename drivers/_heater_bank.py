@@ -273,6 +273,13 @@ class HeaterBankInstrument(LinkedInstrument):
         with outputs.link.lock:
             return np.array(outputs.read_all("I"))
 
+    def voltages_last_set(self) -> NDArray[np.float64]:
+        """Return the voltages last set, (channel_count,) in V, NaN where they are not known for sure; asks nothing."""
+        outputs = self._live_outputs()
+        with outputs.link.lock:
+            outputs.doubt_after_mishaps()
+            return np.array(outputs.known)
+
     def read_voltage(self, channel: int) -> float:
         """Read the voltage of one channel in V; see :meth:`read_voltages`."""
         outputs = self._live_outputs()

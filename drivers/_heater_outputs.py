@@ -221,7 +221,10 @@ class HeaterOutputs:
             self.wire.check(moving)
             if self.wire.has_switches:
                 self.driven = True
-                for channel in self.wire.enable(moving):
+                were_off = tuple(self.wire.enable(moving))
+                if any(self.known[channel] > 0.0 for channel in were_off):
+                    self.forget()  # it has restarted, and the other channels fell too
+                for channel in were_off:
                     self.known[channel] = 0.0
 
     def _start(self, moving: Mapping[int, float]) -> dict[int, float]:
@@ -246,7 +249,7 @@ class HeaterOutputs:
         return start
 
     def _confirm(self, moving: Mapping[int, float]) -> None:
-        """Forget set voltages that channels do not have any more, where an instrument can restart unnoticed."""
+        """Forget set voltages if channels do not have them any more, where an instrument can restart unnoticed."""
         tolerance = self.wire.start_tolerance
         known = [channel for channel in moving if not math.isnan(self.known[channel])]
         if tolerance is None or not known:
@@ -262,7 +265,8 @@ class HeaterOutputs:
                     self.known[channel],
                     volts,
                 )
-                self.known[channel] = math.nan
+                self.forget()  # after a restart the others fell too
+                return
 
     def _follow(self, start: Mapping[int, float], targets: Mapping[int, float], pace: Pace, unproven: set[int]) -> None:
         """Send the steps of a ramp; measure the resistance of the ``unproven`` channels on the way."""

@@ -91,7 +91,7 @@ class LinkedInstrument(Instrument):
         link = self._link
         if link is not None:
             try:
-                if self._is_driven():
+                if self._is_driven() and not link.inherited:
                     self.make_safe()
             except OptincError as error:
                 self.log.error("%s may not be in its safe state after closing: %s", self.name, error)

@@ -7,6 +7,7 @@ everything that comes before this answer. A late reply is therefore never taken 
 """
 
 import logging
+import os
 import re
 import threading
 import time
@@ -57,11 +58,9 @@ class Link:
         self._port = port
         self._dialect = dialect
         self._owner = f"{owner} at {port.address}"
-        self._dirty = shared_line
-        self._broken = False
-        self._closed = False
-        self._allowed = timeout
-        self._deadline = 0.0
+        self._dirty, self._broken, self._closed = shared_line, False, False
+        self._process = os.getpid()
+        self._allowed, self._deadline = timeout, 0.0
         self._buffer = bytearray()
         self._reply = bytearray()
         self._events: list[str] = []
@@ -71,6 +70,11 @@ class Link:
     def broken(self) -> bool:
         """Whether the transport is down; only :meth:`reopen` mends that."""
         return self._broken
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child's copy of its parent's link, whose exchanges it would disturb."""
+        return os.getpid() != self._process
 
     @property
     def dirty(self) -> bool:
@@ -165,15 +169,7 @@ class Link:
             pass
 
     def take_events(self) -> list[str]:
-        """Return the unsolicited lines that have come so far, and forget them.
-
-        Raises
-        ------
-        ReplyError
-            If bytes are waiting that are no unsolicited lines.
-        LinkError
-            If the transport broke.
-        """
+        """Return and forget the unsolicited lines so far; raises ReplyError if others are waiting, or LinkError."""
         with self.lock:
             self._require_usable()
             if not self._dirty:
@@ -191,8 +187,7 @@ class Link:
     def reopen(self) -> None:
         """Close the transport, open it anew, and distrust whatever arrives until the link found its place."""
         with self.lock:
-            if self._closed:
-                raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
+            self._require_open()
             self.mishaps += 1
             self._broken = True  # stays so if the port cannot be opened
             self._port.reopen()
@@ -208,10 +203,11 @@ class Link:
             self._port.close()
 
     def close(self) -> None:
-        """Close the transport; does nothing if it is closed."""
-        with self.lock:
-            self._closed = True
-            self._port.close()
+        """Close the transport; does nothing if it is closed, or if it is the parent's."""
+        if not self.inherited:
+            with self.lock:
+                self._closed = True
+                self._port.close()
 
     def device_error(self, problem: str) -> DeviceError:
         """Make an error about what the instrument itself reported, with the latest traffic."""
@@ -249,17 +245,21 @@ class Link:
             raise self._break(error) from error
 
     def _encode(self, command: str | bytes) -> bytes:
-        if isinstance(command, bytes):
-            return command
-        if not command.isascii() or not command.isprintable() or not command:
-            raise InstrumentError(f"{self._owner}: did not send {command!r}; a command is one line of printable ASCII")
-        return command.encode("ascii") + self._dialect.command_end
+        try:
+            return self._dialect.encode(command)
+        except ValueError as error:
+            raise InstrumentError(f"{self._owner}: {error}") from error
 
     def _require_usable(self) -> None:
-        if self._closed:
-            raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
+        self._require_open()
         if self._broken:
             raise LinkError(f"{self._owner}: the link is down; check cable and power, then call reconnect()")
+
+    def _require_open(self) -> None:
+        if self.inherited:
+            raise LinkError(f"{self._owner}: this is a forked copy of the link; use it in the parent process")
+        if self._closed:
+            raise LinkError(f"{self._owner}: the link is closed; construct the instrument again")
 
     def _break(self, error: LinkError) -> LinkError:
         self._broken = True

@@ -106,6 +106,14 @@ class HeaterBank(Protocol):
         """Measure all currents, (channel_count,) in A."""
         ...
 
+    def voltages_last_set(self) -> NDArray[np.float64]:
+        """Return the voltages last set, (channel_count,) in V, NaN where they are not known for sure; asks nothing.
+
+        A bench follows with it what moved a heater besides itself. A driver that keeps no account returns NaN only;
+        then the bench reads the voltages before it moves a heater.
+        """
+        ...
+
     def set_channel_limits(
         self,
         channel: int,

@@ -61,6 +61,7 @@ class FakeHeaters(_Fake):
         self.limits = {}
         self.ramp_step = self.ramp_interval = 0.0
         self.held = np.zeros(self.channel_count)
+        self.known = np.full(self.channel_count, np.nan)
         for channel, value in SETTINGS["at_start"].get(name, {}).items():
             self.held[channel] = value
 
@@ -70,7 +71,10 @@ class FakeHeaters(_Fake):
     def set_voltages(self, values):
         self.note("set_voltages", dict(values))
         for channel, value in values.items():
-            self.held[channel] = value
+            self.held[channel] = self.known[channel] = value
+
+    def voltages_last_set(self):
+        return self.known.copy()
 
     def read_voltages(self):
         return self.held.copy()
@@ -83,7 +87,7 @@ class FakeHeaters(_Fake):
 
     def make_safe(self):
         super().make_safe()
-        self.held[:] = 0.0
+        self.held[:] = self.known[:] = 0.0
 
 
 class FakeMeter(_Fake):

@@ -1,6 +1,7 @@
 """All heater drivers of a bench as one vector of voltages in the layout's order."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +16,15 @@ from optinc_hw.errors import InstrumentError, LimitError
 if TYPE_CHECKING:
     from drivers.protocols import HeaterBank
 
+_NOISE_V = 0.02
+"""Readings below this are 0 V."""
+
 
 class HeaterDrive:
-    """Sends vectors of voltages to the drivers that hold them, and remembers what was sent.
+    """Sends vectors of voltages to the drivers that hold them, and keeps account of what they hold.
+
+    Drivers tell what they last set, whoever asked them to. Where they do not know, voltages are read before the next
+    move, so that the limit of the total power holds for what is there.
 
     Parameters
     ----------
@@ -35,13 +42,15 @@ class HeaterDrive:
         self._banks = banks
         self._attachments = attachments
         self._voltages = voltages
-        self._known = np.zeros(len(voltages), dtype=np.bool_)
+        self._trusted = np.ones(len(voltages), dtype=np.bool_)
         self.driven = False
         """True once this session has moved a heater."""
 
     @property
     def voltages(self) -> NDArray[np.float64]:
         """Voltages last set (H,) in V; those measured at the start before the first setting."""
+        with suppress(InstrumentError):  # those of a closed bench
+            self._ask_drivers()
         return self._voltages.copy()
 
     def move(self, target: NDArray[np.float64], interlock: Interlock) -> None:
@@ -50,20 +59,51 @@ class HeaterDrive:
         Raises
         ------
         LimitError
-            If a limit would be exceeded; nothing was moved.
+            If a limit would be exceeded. Nothing was moved, unless a note says what was: a driver that finds out only
+            on the way that a heater is not as described lets the others stay where they are by then.
         InstrumentError
             If a driver failed part way; the higher of old and new then counts as the voltage of its channels.
         """
         interlock.check(target)
+        known = self._look()
         # Chains move one after the other.  If old and new values mixed could pass the limit of the total power,
         # everything that falls goes first.
-        peak = interlock.power(np.maximum(self._voltages, target)).sum()
+        present = np.where(np.isnan(self._voltages), interlock.max_voltage, np.abs(self._voltages))
+        peak = interlock.power(np.maximum(present, target)).sum()
         if peak > interlock.max_total_power:
-            self._send(np.minimum(self._voltages, target))
-        self._send(target)
+            self._send(np.minimum(present, target), known)
+            known = self._ask_drivers()
+        self._send(target, known)
+        fallen = known & ~self._ask_drivers()
+        if fallen.any():  # a driver has found on the way that its instrument had restarted
+            self._send(target, ~fallen)
 
-    def _send(self, target: NDArray[np.float64]) -> None:
-        changed = ~self._known | (self._voltages != target)
+    def _ask_drivers(self) -> NDArray[np.bool_]:
+        """Take over what drivers know without asking their instruments; tell where they do (H,)."""
+        known = np.zeros(len(self._voltages), dtype=np.bool_)
+        for name, bank in self._banks.items():
+            attachment = self._attachments[name]
+            last = bank.voltages_last_set()[attachment.channels]
+            found = np.isfinite(last) & self._trusted[attachment.elements]
+            known[attachment.elements] = found
+            self._voltages[attachment.elements[found]] = last[found]
+        return known
+
+    def _look(self) -> NDArray[np.bool_]:
+        """Bring the account up to date, with readings where drivers do not know; tell where they do (H,)."""
+        known = self._ask_drivers()
+        for name, bank in self._banks.items():
+            attachment = self._attachments[name]
+            unknown = ~known[attachment.elements]
+            if unknown.any():
+                found = bank.read_voltages()[attachment.channels][unknown]
+                self._voltages[attachment.elements[unknown]] = np.where(np.abs(found) <= _NOISE_V, 0.0, found)
+        return known
+
+    def _send(self, target: NDArray[np.float64], known: NDArray[np.bool_]) -> None:
+        """Send ``target`` (H,) in V where it is something else than what is ``known`` to be there."""
+        changed = ~known | (self._voltages != target)
+        moved: list[str] = []
         for name, bank in self._banks.items():
             attachment = self._attachments[name]
             moves = changed[attachment.elements]
@@ -71,19 +111,21 @@ class HeaterDrive:
                 continue
             elements = attachment.elements[moves]
             self.driven = True
+            self._trusted[elements] = False
             try:
                 bank.set_voltages(
                     dict(zip(attachment.channels[moves].tolist(), target[elements].tolist(), strict=True))
                 )
-            except LimitError:  # the driver knows more about its heaters than we do, and moved nothing
-                self._known[elements] = False
+            except LimitError as error:  # the driver knows more about its heaters than we do, and moved nothing
+                if moved:
+                    error.add_note(f"the heaters on {', '.join(moved)} had moved to their targets by then")
                 raise
             except BaseException:
-                self._voltages[elements] = np.maximum(self._voltages[elements], target[elements])
-                self._known[elements] = False
+                self._voltages[elements] = np.fmax(np.abs(self._voltages[elements]), target[elements])
                 raise
             self._voltages[elements] = target[elements]
-            self._known[elements] = True
+            self._trusted[elements] = True
+            moved.append(name)
 
     def read(self) -> HeaterReading:
         """Measure voltage and current of all heaters; 0 where none is wired (a stuck phase).
@@ -100,7 +142,7 @@ class HeaterDrive:
                 voltage[attachment.elements] = bank.read_voltages()[attachment.channels]
                 current[attachment.elements] = bank.read_currents()[attachment.channels]
             except InstrumentError:
-                self._known[attachment.elements] = False
+                self._trusted[attachment.elements] = False
                 raise
         return HeaterReading(voltage, current)
 
@@ -110,6 +152,6 @@ class HeaterDrive:
 
     def note_safe(self, reached: bool) -> None:
         """Remember that all channels are at 0 V, or (``reached`` False) that their state is unknown."""
-        self._known[:] = reached
+        self._trusted[:] = reached
         if reached:
             self._voltages[:] = 0.0

@@ -1,18 +1,15 @@
 """Laser, switches and power meters of a bench, set up on first use."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from optinc_hw.bench._connect import Connected
 from optinc_hw.bench._safe_state import Step
 from optinc_hw.bench._switching import ReadingPass, SwitchDrive
 from optinc_hw.bench.chip_file import ChipFile
 from optinc_hw.bench.readings import DetectorReading
 from optinc_hw.units import dbm_to_watt, nm_to_m
-
-if TYPE_CHECKING:
-    from drivers.protocols import Laser, PowerMeter, Switch
 
 _LASER_DEADLINE_S = 30.0
 
@@ -24,30 +21,18 @@ class LightPath:
     ----------
     chip
         Wavelength, power and averaging time.
-    laser_name, laser
-        The laser.
-    meters
-        Power meters by instrument name.
-    switches
-        Optical switches by instrument name.
+    instruments
+        Laser, power meters and switches.
     passes
         Readings that see every detector once.
     """
 
-    def __init__(
-        self,
-        chip: ChipFile,
-        laser_name: str,
-        laser: "Laser",
-        meters: "Mapping[str, PowerMeter]",
-        switches: "Mapping[str, Switch]",
-        passes: Sequence[ReadingPass],
-    ) -> None:
+    def __init__(self, chip: ChipFile, instruments: Connected, passes: Sequence[ReadingPass]) -> None:
         self._chip = chip
-        self._laser_name = laser_name
-        self._laser = laser
-        self._meters = meters
-        self._switches = SwitchDrive(switches)
+        self._laser_name = instruments.laser_name
+        self._laser = instruments.laser
+        self._meters = instruments.meters
+        self._switches = SwitchDrive(instruments.switches)
         self._passes = passes
         self._laser_ready = False
         self._meters_ready = False
@@ -57,22 +42,25 @@ class LightPath:
         """Number of readings so far."""
 
     def switch(self, on: bool) -> None:
-        """Open or close the light; sets wavelength and power before the first light."""
+        """Open or close the light; sets wavelength and power before the first light and after errors."""
         self.driven = True
-        if on and not self._laser_ready:
+        ready, self._laser_ready = self._laser_ready, False
+        if on and not ready:
             self._laser.set_wavelength(nm_to_m(self._chip.laser.wavelength_nm))
             self._laser.set_power(dbm_to_watt(self._chip.laser.power_dbm))
-            self._laser_ready = True
+            ready = True
         self._laser.set_light(on)
         if on:
             self._laser.wait_settled(_LASER_DEADLINE_S)
+        self._laser_ready = ready
 
     def read(self) -> DetectorReading:
-        """Read all photodiodes once; sets up the meters before the first reading."""
-        if not self._meters_ready:
+        """Read all photodiodes once; sets up the meters before the first one and after errors."""
+        ready, self._meters_ready = self._meters_ready, False
+        if not ready:
+            self._switches.forget()
             for meter in self._meters.values():
                 meter.initialise(nm_to_m(self._chip.laser.wavelength_nm), self._chip.averaging_time_s)
-            self._meters_ready = True
         count = sum(len(elements) for one in self._passes for elements in one.elements.values())
         power, valid = np.empty(count), np.empty(count, dtype=np.bool_)
         for one in self._passes:
@@ -81,6 +69,7 @@ class LightPath:
                 reading = self._meters[name].read_powers()
                 power[elements] = reading.power_w[one.ports[name]]
                 valid[elements] = reading.valid[one.ports[name]]
+        self._meters_ready = True
         self.readings += 1
         return DetectorReading(power, valid)
 

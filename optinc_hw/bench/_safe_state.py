@@ -80,16 +80,22 @@ def deferred_signals() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def run_all(steps: Iterable[Step]) -> list[str]:
-    """Run each step, also after others failed; return one line for each failure."""
-    failures = []
+def run_all(steps: Iterable[Step], failures: list[str]) -> None:
+    """Run each step, also after others failed; put one line for each failure into ``failures``.
+
+    What is no error but an interruption is raised when all steps have run.
+    """
+    interruption: BaseException | None = None
     for name, action in steps:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - a dead instrument must not keep the others from their safe state
+        except BaseException as error:  # noqa: BLE001 - nothing must keep the other instruments from their safe state
             log.error("%s: could not be brought into the safe state: %s", name, error)
             failures.append(f"{name}: {error}")
-    return failures
+            if not isinstance(error, Exception):
+                interruption = error
+    if interruption is not None:
+        raise interruption
 
 
 def unsafe_error(failures: list[str]) -> InstrumentError:

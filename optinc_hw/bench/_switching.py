@@ -82,6 +82,10 @@ class SwitchDrive:
         self._switches = switches
         self._standing: set[SwitchEntry] = set()
 
+    def forget(self) -> None:
+        """Take no connection for granted any more."""
+        self._standing.clear()
+
     def connect(self, routes: Sequence[SwitchEntry]) -> None:
         """Make all ``routes`` stand; what stands already is not sent again.
 

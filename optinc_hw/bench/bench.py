@@ -19,7 +19,7 @@ from optinc_hw.bench._record_store import RecordStore
 from optinc_hw.bench._safe_state import Step, TerminationHandler, deferred_signals, run_all, unsafe_error
 from optinc_hw.bench._simulate import start_simulation
 from optinc_hw.bench.description import BenchDescription, read_description
-from optinc_hw.bench.interlock import Interlock
+from optinc_hw.bench.interlock import Interlock, real_vector
 from optinc_hw.bench.readings import DetectorReading, HeaterReading
 from optinc_hw.bench.write import instrument_names, write_bench_folder
 from optinc_hw.clock import Clock, SimulatedClock, WallClock
@@ -64,14 +64,7 @@ class Bench:
             description.heater_attachments,
             np.array([self._found_at_start.get(name, 0.0) for name in description.layout.heaters]),
         )
-        self._light = LightPath(
-            description.chip,
-            instruments.laser_name,
-            instruments.laser,
-            instruments.meters,
-            instruments.switches,
-            description.reading_passes,
-        )
+        self._light = LightPath(description.chip, instruments, description.reading_passes)
         self._termination = TerminationHandler()
         self._termination.install()
         atexit.register(self.close)
@@ -175,19 +168,25 @@ class Bench:
             raise unsafe_error(failures)
 
     def _shut_down(self) -> list[str]:
-        with self._lock:
-            if self._closed or os.getpid() != self._process:  # a forked child must not move the parent's heaters
-                return []
-            try:
-                with deferred_signals():
-                    self._closed = True  # not before: a signal in between would leave the bench closed and unsafe
-                    failures = run_all(self._safe_steps(self._heaters.driven, self._light.driven))
-                    failures += run_all([("closing the instruments", self._stack.close)])
-            finally:
-                if self._closed:
-                    self._termination.restore()
-                    atexit.unregister(self.close)
+        failures: list[str] = []
+        if os.getpid() != self._process:  # a forked child must not move the parent's heaters
             return failures
+        try:
+            # Signals wait from before the lock on, for which another thread may let us wait.
+            with deferred_signals(), self._lock:
+                if not self._closed:
+                    self._closed = True  # not before: a signal in between would leave the bench closed and unsafe
+                    steps = self._safe_steps(self._heaters.driven, self._light.driven)
+                    run_all([*steps, ("closing the instruments", self._stack.close)], failures)
+        except BaseException as error:
+            if failures:
+                error.add_note(str(unsafe_error(failures)))
+            raise
+        finally:
+            if self._closed:
+                self._termination.restore()
+                atexit.unregister(self.close)
+        return failures
 
     def make_safe(self) -> None:
         """Ramp every heater to 0 V and close the shutter, also what this session did not drive.
@@ -197,11 +196,12 @@ class Bench:
         InstrumentError
             If an instrument could not be made safe; all others were.
         """
-        with self._lock:
+        failures: list[str] = []
+        with deferred_signals(), self._lock:
             self._require_open()
             self._heaters.driven = self._light.driven = True
-            with deferred_signals():
-                failures = run_all(self._safe_steps(True, True))
+            self._heaters.note_safe(reached=False)
+            run_all(self._safe_steps(True, True), failures)
             self._heaters.note_safe(reached=not failures)
         if failures:
             raise unsafe_error(failures)
@@ -241,7 +241,7 @@ class Bench:
 
     @property
     def station(self) -> "Station":
-        """The QCoDeS station with the bench's instruments; heaters moved through it are unknown to the interlock."""
+        """The QCoDeS station; what moves heaters through it checks no total power, but `set_voltages` then follows."""
         return self._instruments.station
 
     @property
@@ -277,7 +277,8 @@ class Bench:
     @property
     def voltages(self) -> NDArray[np.float64]:
         """Voltages last set, float64 (H,), in V; before the first setting those measured at the start."""
-        return self._heaters.voltages
+        with self._lock:
+            return self._heaters.voltages
 
     @property
     def readings(self) -> int:
@@ -339,20 +340,22 @@ class Bench:
         Raises
         ------
         LimitError
-            If a heater's or the chip's limit would be exceeded; nothing was moved.
+            If a heater's or the chip's limit would be exceeded. Nothing was moved, unless a note says what was: that
+            a heater is not as described, a driver may find out only on the way.
         InstrumentError
             If a driver failed part way; the interlock then counts the higher of old and new for its channels.
         """
-        target = np.array(voltages, dtype=np.float64)
+        target = real_vector(voltages)
         with self._lock:
             self._require_open()
             self._heaters.move(target, self._interlock)
 
     def set_voltage(self, heater: int, voltage: float) -> None:
-        """Set one heater (position in the layout's order) in V; raises as `set_voltages`."""
+        """Set one heater (position in the layout's order, from 0) in V; raises as `set_voltages`."""
+        position = self._interlock.position(heater)
         with self._lock:  # read and set in one piece, so that threads do not undo one another's heaters
             target = self.voltages
-            target[heater] = voltage
+            target[position] = voltage
             self.set_voltages(target)
 
     def settle(self) -> None:

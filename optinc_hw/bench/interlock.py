@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import ConfigurationError, LimitError
 from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
@@ -13,6 +13,25 @@ Vector = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 """Relative excess that is rounding of the caller's arithmetic, not a request beyond the limit."""
+
+
+def real_vector(voltages: ArrayLike) -> Vector:
+    """Copy voltages into a float64 array; what is masked becomes NaN, which no limit accepts.
+
+    Raises
+    ------
+    LimitError
+        If they are no real numbers.
+    """
+    given = np.asarray(voltages, dtype=None if isinstance(voltages, np.ndarray) else np.float64)
+    if given.dtype.kind not in "fiu":
+        raise LimitError(
+            f"voltages of type {given.dtype} are no real numbers; nothing was moved; give one in V for each heater"
+        )
+    copy = np.array(given, dtype=np.float64)
+    if isinstance(voltages, np.ma.MaskedArray):
+        copy[np.ma.getmaskarray(voltages)] = np.nan
+    return copy
 
 
 @dataclass(frozen=True)
@@ -55,6 +74,16 @@ class Interlock:
     def with_resistance(self, resistance_ohm: Vector, resistance_beta_per_w: Vector) -> "Interlock":
         """Return the same limits with another resistance model (R0 in ohm, beta in 1/W, both (H,))."""
         return replace(self, resistance_ohm=resistance_ohm, resistance_beta_per_w=resistance_beta_per_w)
+
+    def position(self, heater: object) -> int:
+        """Return the position of a heater that is given as an integer; raises LimitError if there is none.
+
+        Counting from the end, as Python's lists allow, would turn a mistake of one into the move of another heater.
+        """
+        count = len(self.names)
+        if not isinstance(heater, int | np.integer) or isinstance(heater, bool) or not 0 <= heater < count:
+            raise LimitError(f"there is no heater {heater!r}; nothing was moved; give a position from 0 to {count - 1}")
+        return int(heater)
 
     def power(self, voltages: Vector) -> Vector:
         """Return the expected power (H,) in W at ``voltages`` (H,) in V; inf where no power balances the voltage."""

@@ -25,6 +25,7 @@ _METHODS: Mapping[Role, tuple[str, ...]] = {
         "set_voltages",
         "read_voltages",
         "read_currents",
+        "voltages_last_set",
         "set_channel_limits",
         "nonzero_outputs",
         "make_safe",
