@@ -27,6 +27,8 @@ _CHANNELS = 24
 _SPAN_V = {"low": 2.0, "high": 10.0}
 _FULL_CURRENT_A = 10e-3
 _CHANNELS_PER_MESSAGE = 8
+_LIMITED = 0.98
+"""Share of the current limit from which an output counts as limited; a margin for the errors of both."""
 _TOLERANCE_V = 1e-3
 """Setpoints are as set within this many V, which is far above the converter's step."""
 _QUICK_S = 1e-4
@@ -104,8 +106,13 @@ class Qdac2Wire(HeaterWire):
         """Ask for all setpoints, or measure all currents together with ``read? (@...)``."""
         if quantity == "V":
             return self.read_some(range(self.channel_count))
-        numbers = ",".join([str(channel + 1) for channel in range(self.channel_count)])
-        parse = partial(_fields, separator=",", count=self.channel_count, parse=self._amperes)
+        return self._measure(range(self.channel_count))
+
+    def _measure(self, channels: Sequence[int]) -> list[float]:
+        if len(channels) == 1:
+            return [self.read("I", channels[0])]
+        numbers = ",".join([str(channel + 1) for channel in channels])
+        parse = partial(_fields, separator=",", count=len(channels), parse=self._amperes)
         return self._link.query(f"read? (@{numbers})", parse)
 
     def groups(self, moves: Mapping[int, float], known: Sequence[float]) -> Iterable[dict[int, float]]:  # noqa: ARG002
@@ -151,8 +158,23 @@ class Qdac2Wire(HeaterWire):
         return ()
 
     def finish(self, voltages: Mapping[int, float]) -> None:
-        """Ask whether the setpoints are those that were set; channels that were there early may have changed."""
+        """Ask whether the setpoints are those that were set, and measure whether the outputs can follow them.
+
+        Channels that were there early may have changed since, and an output at its current limit, as into a short, has
+        less than its setpoint.
+        """
         self._compare(voltages, self.read_some(list(voltages)))
+        raised = [channel for channel, volts in voltages.items() if volts > 0.0]
+        limited = raised and [
+            channel
+            for channel, amperes in zip(raised, self._measure(raised), strict=True)
+            if not abs(amperes) < _LIMITED * self.full_current
+        ]
+        if limited:
+            raise self._link.device_error(
+                f"channels {limited} are at their current limit of {self.full_current:g} A, so their outputs have less "
+                f"than the voltage that was set; look for a short, and set them to 0 V"
+            )
 
     def _compare(self, voltages: Mapping[int, float], actual: Sequence[float]) -> None:
         for (channel, volts), found in zip(voltages.items(), actual, strict=True):

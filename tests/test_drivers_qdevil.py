@@ -63,6 +63,12 @@ def put(*voltages):
     return [(text.encode() + b"\n", None), NO_ERROR, (question.encode() + b"\n", told.encode() + b"\n")]
 
 
+def unlimited(*numbers):
+    """The look at the currents of raised channels at the end of a ramp, far below the limit."""
+    question = f"read{numbers[0]}?" if len(numbers) == 1 else f"read? (@{','.join(map(str, numbers))})"
+    return [(question.encode() + b"\n", ",".join(["1e-3"] * len(numbers)).encode() + b"\n")]
+
+
 SAFE_FROM_ONE_VOLT = [*setpoints(1.0, 0.0), *put((1, 0.0), (2, 0.0)), *setpoints(0.0, 0.0)]
 
 
@@ -117,6 +123,7 @@ def test_the_first_move_checks_the_channels_and_sets_their_sensors():
         *put((1, 1.0), (2, 2.0)),
         *put((2, 2.5)),
         *setpoints(1.0, 2.5),
+        *unlimited(1, 2),
     ]
     second = [*setpoints(1.0, 2.5), *put((1, 0.0), (2, 0.5)), *put((2, 0.0)), *setpoints(0.0, 0.0)]
     with qdac_on(*first, *second) as source:
@@ -135,6 +142,7 @@ def test_one_message_sets_up_to_eight_channels():
         *put(*moved[:8]),
         *put(*moved[8:]),
         *setpoints(*[0.5] * 10),
+        *unlimited(*range(1, 11)),
         *setpoints(*[0.5] * 10),
         *put(*zeros[:8]),
         *put(*zeros[8:]),
@@ -160,7 +168,7 @@ def test_a_channel_in_another_state_is_refused_and_nothing_is_moved(steps, probl
 
 def test_a_slower_ramp_fits_a_slew_limit():
     steps = [*checks(1, slew=b"5"), sensor(1), *setpoints(0.0), NO_ERROR]
-    steps += [*put((1, 1.0)), *setpoints(1.0), *setpoints(1.0), *put((1, 0.0)), *setpoints(0.0)]
+    steps += [*put((1, 1.0)), *setpoints(1.0), *unlimited(1), *setpoints(1.0), *put((1, 0.0)), *setpoints(0.0)]
     safe = [*setpoints(0.0), *put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*steps, *safe, channels=1, ramp_interval=0.5) as source:
         source.set_voltages({0: 1.0})
@@ -191,14 +199,15 @@ def test_errors_left_by_others_are_logged_and_own_ones_raised_all_together(caplo
 
 def test_ramps_start_where_the_instrument_says_it_is_also_below_zero():  # D-44
     start = [*checks(1), sensor(1), *setpoints(-3.0, 0.0), NO_ERROR]
-    ramp = [*put((1, -1.0)), *put((1, 1.0)), *setpoints(1.0)]
+    ramp = [*put((1, -1.0)), *put((1, 1.0)), *setpoints(1.0), *unlimited(1)]
     with qdac_on(*start, *ramp, *SAFE_FROM_ONE_VOLT) as source:
         source.set_voltages({0: 1.0})
 
 
 def test_a_restart_that_nobody_noticed_is_no_jump(caplog):  # D-44
     ready = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 2.0)), *put((1, 3.0)), *setpoints(3.0)]
-    fell = [*setpoints(0.0), *setpoints(0.0), *put((1, 2.0)), *put((1, 3.5)), *setpoints(3.5)]
+    ready += unlimited(1)
+    fell = [*setpoints(0.0), *setpoints(0.0), *put((1, 2.0)), *put((1, 3.5)), *setpoints(3.5), *unlimited(1)]
     down = [*setpoints(3.5), *put((1, 1.5)), *put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*ready, *fell, *down, channels=1) as source:
         source.set_voltages({0: 3.0})
@@ -217,7 +226,7 @@ def test_limits_are_checked_before_anything_is_sent():
 
 
 def test_after_a_broken_link_nothing_is_taken_for_granted():
-    ready = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 1.0)), *setpoints(1.0)]
+    ready = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 1.0)), *setpoints(1.0), *unlimited(1)]
     gone = [(b"sour1:volt?\n", HangUp()), IDN, IDN]
     again = [*checks(1), sensor(1), *setpoints(1.0), NO_ERROR, *put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*ready, *gone, *again, channels=1) as source:
@@ -278,7 +287,7 @@ def test_other_replies_are_refused_and_the_next_answer_is_right(reply):  # D-29,
 
 
 def test_a_current_out_of_range_proves_no_limit():
-    over = (b"read? (@1)\n", b"9.9E+37\n")
+    over = (b"read1?\n", b"9.9E+37\n")
     steps = [*checks(1), sensor(1), *setpoints(0.0), NO_ERROR, *put((1, 2.0)), over]
     back = [*put((1, 0.0)), *setpoints(0.0)]
     with qdac_on(*steps, *back, channels=1) as source:
@@ -339,6 +348,14 @@ def test_a_short_circuit_shows_in_the_current(bench):
     running.faults.inject_on_chip(ShortedHeater(chip.layout.heaters[0], resistance_ohm=20.0))
     with pytest.raises(LimitError, match="current"):
         source.set_voltages({0: 5.0})
+
+
+def test_an_output_at_its_current_limit_is_reported(bench):
+    running, chip, source = bench
+    running.faults.inject_on_chip(ShortedHeater(chip.layout.heaters[0], resistance_ohm=20.0))
+    with pytest.raises(DeviceError, match=r"channels \[0\] are at their current limit of 0\.01 A"):
+        source.set_voltages({0: 5.0, 1: 1.0})
+    source.make_safe()
 
 
 def test_a_write_that_was_lost_is_found_at_the_end(bench):  # D-38
