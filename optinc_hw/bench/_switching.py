@@ -1,6 +1,8 @@
 """Detectors behind optical switches: which of them can be read together, and the connections that they need."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.bench.chip_file import DetectorEntry, SwitchEntry
-from optinc_hw.errors import InstrumentError
 
 if TYPE_CHECKING:
     from drivers.protocols import Switch
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,21 +91,44 @@ class SwitchDrive:
         self._standing.clear()
 
     def connect(self, routes: Sequence[SwitchEntry]) -> None:
-        """Make all ``routes`` stand; what stands already is not sent again.
+        """Make all ``routes`` stand; what stands already is asked for and not sent again.
+
+        A switch that has restarted, or that somebody else has used, would let dark ports be read as if they were lit.
 
         Raises
         ------
         InstrumentError
             If a switch failed; its connections then count as unknown.
         """
+        self._confirm({route.instrument for route in routes if route in self._standing})
         for route in routes:
             if route in self._standing:
                 continue
             # Connecting drops whatever either port was connected with.
             self._standing = {other for other in self._standing if not other.collides(route)}
-            try:
+            with self._doubting(route.instrument):
                 self._switches[route.instrument].connect(route.input, route.output)
-            except InstrumentError:
-                self._standing = {other for other in self._standing if other.instrument != route.instrument}
-                raise
             self._standing.add(route)
+
+    def _confirm(self, names: set[str]) -> None:
+        """Forget connections of switches that do not stand any more."""
+        for name in sorted(names):
+            with self._doubting(name):
+                found = self._switches[name].connections()
+            gone = {route for route in self._standing if route.instrument == name and not _stands(route, found)}
+            if gone:
+                shown = ", ".join(f"{route.input} to {route.output}" for route in sorted(gone, key=lambda r: r.input))
+                log.warning("%s: connections do not stand any more (%s); they are made again", name, shown)
+                self._standing -= gone
+
+    @contextmanager
+    def _doubting(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._standing = {other for other in self._standing if other.instrument != name}
+            raise
+
+
+def _stands(route: SwitchEntry, found: Mapping[int, int]) -> bool:
+    return found.get(route.input) == route.output
