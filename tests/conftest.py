@@ -7,6 +7,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import signal  # noqa: E402 - the limits must be set before anything loads numpy
 import sys  # noqa: E402
+import tempfile  # noqa: E402
 import threading  # noqa: E402
 
 import hypothesis  # noqa: E402
@@ -29,6 +30,16 @@ def pytest_addoption(parser):
         help="bench folder whose instruments test_any_bench.py drives; its heaters and laser are raised. Default: a "
         "simulated bench",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_of_its_own(tmp_path_factory):
+    """Benches lock addresses by files in the folder for temporary files; test runs side by side must not meet there."""
+    with pytest.MonkeyPatch.context() as patched:
+        place = str(tmp_path_factory.mktemp("temporary"))
+        patched.setenv("TMPDIR", place)
+        patched.setattr(tempfile, "tempdir", place)
+        yield
 
 
 _SERVER_THREADS = (" listener", " client", " pty")

@@ -102,7 +102,7 @@ def test_benches_closed_in_any_order_keep_sigterm_for_those_still_open(folder, t
     former = signal.getsignal(signal.SIGTERM)
     other = write_fake_folder(tmp_path / "other")
     for name in ("station.yaml", "chip.yaml"):
-        text = (other / name).read_text()
+        text = (other / name).read_text().replace("fake:laser", "fake:other_laser")
         for instrument in ("heaters_0", "heaters_1", "meter_plus_0", "meter_minus_0"):
             text = text.replace(instrument, f"other_{instrument}")
         (other / name).write_text(

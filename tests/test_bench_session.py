@@ -1,5 +1,6 @@
 """An open bench against instruments without a wire: order, wiring, safe state, lock."""
 
+import shutil
 import signal
 import sys
 import threading
@@ -193,8 +194,34 @@ def test_a_chain_with_too_few_channels_is_refused(folder):
 
 def test_a_name_in_use_is_refused(bench, tmp_path):
     other = write_fake_folder(tmp_path / "other")
+    path = other / "station.yaml"
+    path.write_text(path.read_text().replace("'fake:", "'fake:another_"))
     with pytest.raises(ConfigurationError, match="an instrument of this name is already open in this process"):
         Bench.open(other)
+
+
+def test_the_same_instruments_cannot_be_driven_out_of_a_copy_of_the_folder(bench, tmp_path):
+    copy = shutil.copytree(bench.folder, tmp_path / "copy")
+    path = copy / "station.yaml"
+    path.write_text(path.read_text().replace("'fake:", "' FAKE:"))  # another spelling
+    with pytest.raises(LinkError, match=r"' FAKE:meter_plus_0' of instrument 'meter_plus_0' in .*copy is in use"):
+        Bench.open(copy)
+    bench.close()
+    with Bench.open(copy):
+        pass
+
+
+def test_a_link_to_a_serial_port_is_the_port(tmp_path):
+    bench_fakes.reset()
+    (tmp_path / "ttyUSB0").touch()
+    (tmp_path / "by-id").symlink_to(tmp_path / "ttyUSB0")
+    folders = [write_fake_folder(tmp_path / name, ports=2) for name in ("first", "second")]
+    for folder, port in zip(folders, ("ttyUSB0", "by-id"), strict=True):
+        path = folder / "station.yaml"
+        text = path.read_text().replace("'fake:heaters_0'", f"'{tmp_path / port}'")
+        path.write_text(text.replace("'fake:", f"'fake:{folder.name}_"))
+    with Bench.open(folders[0]), pytest.raises(LinkError, match=r"by-id' of instrument 'heaters_0' .* is in use"):
+        Bench.open(folders[1])
 
 
 def test_a_failed_move_is_sent_again(bench):

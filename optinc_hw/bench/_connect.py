@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from filelock import FileLock, Timeout
-
 from optinc_hw.bench.description import BenchDescription
 from optinc_hw.bench.station_file import STATION_FILE
 from optinc_hw.clock import Clock
@@ -178,21 +176,3 @@ def outputs_at_start(description: BenchDescription, heaters: "Mapping[str, Heate
             ", ..." if len(found) > 8 else "",
         )
     return found
-
-
-def take_lock(folder: Path, stack: ExitStack) -> None:
-    """Hold the folder's lock file; the operating system frees it even after a crash."""
-    path = folder / ".bench.lock"
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise LinkError(
-            f"the bench in {folder} is in use by another process or session (lock {path}); close it there first"
-        ) from error
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path}: the lock file cannot be written ({error}); make the bench folder writable, so that two "
-            f"processes never drive one bench"
-        ) from error
-    stack.callback(lock.release)

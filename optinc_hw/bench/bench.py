@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from optinc_hw.bench._connect import Connected, connect, outputs_at_start, take_lock
+from optinc_hw.bench._connect import Connected, connect, outputs_at_start
 from optinc_hw.bench._heater_drive import HeaterDrive
 from optinc_hw.bench._light_path import LightPath
+from optinc_hw.bench._lock import take_locks
 from optinc_hw.bench._record_store import RecordStore
 from optinc_hw.bench._safe_state import Step, TerminationHandler, deferred_signals, run_all, unsafe_error
 from optinc_hw.bench._simulate import start_simulation
@@ -139,7 +140,7 @@ class Bench:
                 instruments = connect(description, clock, addresses, stack)
             else:
                 clock = WallClock()
-                take_lock(description.folder, stack)
+                take_locks(description, stack)
                 instruments = connect(description, clock, None, stack)
             return cls(description, instruments, clock, store, record, stack)
 

@@ -1,0 +1,59 @@
+"""Locks: two sessions never drive one bench, neither out of one folder nor out of two with the same addresses."""
+
+import hashlib
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from optinc_hw.bench.description import BenchDescription
+from optinc_hw.errors import ConfigurationError, LinkError
+
+
+def take_locks(description: BenchDescription, stack: ExitStack) -> None:
+    """Hold the lock files of the folder and of all addresses in use; the operating system frees them after a crash.
+
+    Addresses are locked for the sessions of one user on one machine, in the folder for temporary files.
+
+    Raises
+    ------
+    LinkError
+        If another session, of this process or another one, holds one of them.
+    ConfigurationError
+        If a lock file cannot be written.
+    """
+    folder = description.folder
+    _hold(folder / ".bench.lock", f"the bench in {folder}", "make the bench folder writable", stack)
+    place = Path(tempfile.gettempdir()) / f"optinc-hw-{getattr(os, 'getuid', lambda: 'locks')()}"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{place}: the folder for lock files cannot be made ({error}); set TMPDIR") from error
+    for name in description.roles:
+        address = description.station.instruments[name].where
+        if address is not None:
+            path = place / f"{hashlib.sha256(_normal(address).encode()).hexdigest()[:24]}.lock"
+            _hold(path, f"the address {address!r} of instrument {name!r} in {folder}", f"make {place} yours", stack)
+
+
+def _normal(address: str) -> str:
+    """One spelling for an address; links to the device of a serial port, such as those by its id, are followed."""
+    text = address.strip()
+    return os.path.realpath(text) if text.startswith("/") else text.casefold()
+
+
+def _hold(path: Path, what: str, remedy: str, stack: ExitStack) -> None:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise LinkError(
+            f"{what} is in use by another process or session (lock {path}); close it there first"
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: the lock file cannot be written ({error}); {remedy}, so that two processes never drive one bench"
+        ) from error
+    stack.callback(lock.release)
