@@ -1,6 +1,7 @@
 """Serial ports and pyserial URLs (``/dev/ttyUSB0``, ``COM3``, ``socket://host:port``)."""
 
 import contextlib
+import os
 import select
 import socket
 
@@ -34,14 +35,16 @@ class _SocketSerial(protocol_socket.Serial):
         return data
 
     def open(self) -> None:
+        self._process = os.getpid()
         super().open()
         if self._socket is not None:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # the other side may be gone already
-                self._socket.shutdown(socket.SHUT_RDWR)
+            if os.getpid() == self._process:  # a forked child must not end the connection of its parent
+                with contextlib.suppress(OSError):  # the other side may be gone already
+                    self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._socket = None
         self.is_open = False

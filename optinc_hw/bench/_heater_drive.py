@@ -117,6 +117,7 @@ class HeaterDrive:
                     dict(zip(attachment.channels[moves].tolist(), target[elements].tolist(), strict=True))
                 )
             except LimitError as error:  # the driver knows more about its heaters than we do, and moved nothing
+                self._trusted[elements] = True
                 if moved:
                     error.add_note(f"the heaters on {', '.join(moved)} had moved to their targets by then")
                 raise
@@ -127,8 +128,10 @@ class HeaterDrive:
             self._trusted[elements] = True
             moved.append(name)
 
-    def read(self) -> HeaterReading:
+    def read(self, interlock: Interlock) -> HeaterReading:
         """Measure voltage and current of all heaters; 0 where none is wired (a stuck phase).
+
+        Heaters that turn out to be beyond their limits, as after a drift, are logged.
 
         Raises
         ------
@@ -144,6 +147,7 @@ class HeaterDrive:
             except InstrumentError:
                 self._trusted[attachment.elements] = False
                 raise
+        interlock.judge(voltage, current)
         return HeaterReading(voltage, current)
 
     def safe_steps(self) -> list[Step]:

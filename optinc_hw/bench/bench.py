@@ -385,7 +385,7 @@ class Bench:
         """
         with self._lock:
             self._require_open()
-            return self._heaters.read()
+            return self._heaters.read(self._interlock)
 
     def light(self, on: bool) -> None:
         """Let light into the chip, or stop it; the first time the laser gets its wavelength and power.

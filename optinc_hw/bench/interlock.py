@@ -1,5 +1,6 @@
 """The interlock: refuses a whole set of heater voltages before any of them moves."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,8 +12,13 @@ from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
 
 Vector = NDArray[np.float64]
 
+log = logging.getLogger(__name__)
+
 _ROUNDING = 1e-9
 """Relative excess that is rounding of the caller's arithmetic, not a request beyond the limit."""
+
+_MEASURED = 1.1
+"""Measured values may exceed a limit by this factor: the tolerance of read-back and of resistances."""
 
 
 def real_vector(voltages: ArrayLike) -> Vector:
@@ -135,6 +141,29 @@ class Interlock:
                 f"all heaters together: power {total:.4g} W exceeds limits.total_power_w = "
                 f"{self.max_total_power:.4g} W (largest: heater {self.names[k]}, {power[k]:.4g} W); nothing was moved; "
                 f"lower the voltages, or raise the limit in chip.yaml if chip and cooling allow it"
+            )
+
+    def judge(self, voltages: Vector, currents: Vector) -> None:
+        """Log what is measured beyond the limits, (H,) in V and A: resistances may be others than calibrated."""
+        powers = np.abs(voltages * currents)
+        over = (currents > _MEASURED * self.max_current) | (powers > _MEASURED * self.max_power)
+        for k in np.flatnonzero(over & (self.max_voltage > 0.0)).tolist():
+            log.warning(
+                "heater %s: measured %.4g V and %.4g A, beyond its limits of %.4g A and %.4g W; lower its voltage and "
+                "calibrate again",
+                self.names[k],
+                voltages[k],
+                currents[k],
+                self.max_current[k],
+                self.max_power[k],
+            )
+        total = float(np.nansum(powers))
+        if total > _MEASURED * self.max_total_power:
+            log.warning(
+                "all heaters together: measured %.4g W, beyond limits.total_power_w = %.4g W; lower the voltages and "
+                "calibrate again",
+                total,
+                self.max_total_power,
             )
 
     def _check_each(
