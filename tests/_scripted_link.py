@@ -1,12 +1,28 @@
 """Byte-exact scripts for driver tests: an in-process port, and a TCP server, which both fail on any other byte."""
 
+import contextlib
 import socket
 import threading
 from collections import deque
 
-from optinc_hw.errors import LinkError
+import pytest
+
+from optinc_hw.errors import LinkError, LinkTimeoutError
 
 _PATIENCE_S = 10.0
+SHORT_S = 0.4
+"""Timeout where one must pass, and yet the exchanges before it, or part of a reply, must arrive in time."""
+
+
+@contextlib.contextmanager
+def raises_in_time(error, instrument, **kwargs):
+    """Expect an error of a driver, whose timeout is short only meanwhile, and only if it must pass."""
+    patient = instrument.timeout()
+    if issubclass(error, LinkTimeoutError):
+        instrument.timeout(SHORT_S)
+    with pytest.raises(error, **kwargs) as caught:
+        yield caught
+    instrument.timeout(patient)
 
 
 class HangUp:

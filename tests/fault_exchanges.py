@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -246,6 +247,8 @@ class Rig:
             outcome = self.exchanges.read() if kind == "read" else self.exchanges.put(1)
         except OptincError as error:
             outcome, self.error = ERROR, error
+            if after == 0:
+                self._wait_for_hit(earlier)
         finally:
             self.bench._links["device"].clear()
         hits = self.faults.hits("device")[earlier:]
@@ -254,6 +257,12 @@ class Rig:
         if outcome == WRONG and all(looks_genuine(hit) for hit in hits):
             return ALIKE
         return outcome
+
+    def _wait_for_hit(self, earlier):
+        """Wait until the first command has arrived, which was given little time."""
+        end = time.monotonic() + PATIENT_S
+        while len(self.faults.hits("device")) == earlier and time.monotonic() < end:
+            time.sleep(0.0)
 
     def carry_on(self, fault, kind):
         """Do the next exchanges, undisturbed; tell what is not right with them, or nothing.

@@ -65,6 +65,7 @@ def test_no_fault_of_the_link_makes_a_wrong_number(case):
             after = turn % 3
             outcome = rig.suffer(fault, kind, after)
             if outcome == NOT_HIT:  # it has fewer commands
+                rig.device.timeout(PATIENT_S)
                 rig.exchanges.put(0)
                 outcome = rig.suffer(fault, kind, 0)
             rest = rig.carry_on(fault, kind)

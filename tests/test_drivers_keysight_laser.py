@@ -198,8 +198,10 @@ def test_settling_is_waited_for_by_the_laser_and_verified():
 
 
 def test_a_laser_that_never_settles():
-    with laser_on((b"*OPC?\n", None), timeout=0.05) as laser, pytest.raises(DeviceError, match=r"within 0\.05 s"):
-        laser.wait_settled(0.05)
+    with laser_on((b"*OPC?\n", None)) as laser:
+        laser.timeout(0.05)
+        with pytest.raises(DeviceError, match=r"within 0\.05 s"):
+            laser.wait_settled(0.05)
 
 
 def test_laser_is_switched_off_through_a_reopened_link():

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from _scripted_link import ScriptServer
+from _scripted_link import ScriptServer, raises_in_time
 from driver_cases import CASES, opened, simulated
 
 from drivers import KeysightN7745A
@@ -179,9 +179,9 @@ def test_states_that_make_no_sense(reply):
 def test_bad_results_raise_and_the_log_can_be_read_again(reply, error):
     again = [IDN, *states(DONE, DONE), PARAMETERS, *WATTS, *results((1e-3,) * 3, (2e-3,) * 3), *DRAINING, *STOPPING]
     bad = [*states(DONE, DONE), PARAMETERS, *WATTS, (b"sens1:func:res?\n", reply)]
-    with meter_on(*arming(), *bad, *again, timeout=0.2) as meter:
+    with meter_on(*arming(), *bad, *again) as meter:
         meter.arm_log(3, 1e-3)
-        with pytest.raises(error):
+        with raises_in_time(error, meter):
             meter.read_log()
         assert meter.read_log().power_w[1] == pytest.approx([2e-3] * 3)
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from _scripted_link import ScriptServer
+from _scripted_link import SHORT_S, ScriptServer
 from driver_cases import CASES, opened, simulated
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,7 +85,7 @@ def test_the_other_dialect_is_found_out_before_anything_is_set(spoken, expected)
 def test_an_instrument_with_fewer_channels_is_refused():
     steps = [IDN, reading(1, 0.0), IDN, (b"CH:40:VAL?\n", None)]
     with ScriptServer(*steps) as server, pytest.raises(IdentityError, match="channel 39 does not answer"):
-        NicslabXPOW("xpow", server.serial_url, channels=40, timeout=0.05)
+        NicslabXPOW("xpow", server.serial_url, channels=40, timeout=SHORT_S)
 
 
 def test_impossible_arguments():

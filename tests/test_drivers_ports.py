@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from _scripted_link import HangUp, ScriptServer
+from _scripted_link import SHORT_S, HangUp, ScriptServer
 
 from drivers._link import Dialect, Link
 from drivers._parsing import parse_number
@@ -76,7 +76,7 @@ def test_extra_line_is_never_the_next_answer(kind):
 @pytest.mark.parametrize("kind", ["serial", "visa"])
 def test_partial_reply_is_in_the_message(kind):
     with ScriptServer((b"POW?\n", b"1.2")) as server:
-        link = open_link(kind, server, timeout=0.05)
+        link = open_link(kind, server, timeout=SHORT_S)
         with pytest.raises(LinkTimeoutError, match=r"received only b'1\.2'"):
             link.query("POW?", parse_number)
         link.close()

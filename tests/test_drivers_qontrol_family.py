@@ -20,7 +20,7 @@ def family_steps(kind, modules=1):
 
 def refused(match, *steps, **kwargs):
     with ScriptServer(*FIND, *steps) as server, pytest.raises(IdentityError, match=match):
-        Qontrol("heaters", server.serial_url, timeout=0.2, **kwargs)
+        Qontrol("heaters", server.serial_url, timeout=5.0, **kwargs)
 
 
 # Types of modules -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from _qontrol_scripts import FIND, OK, SAFE, ZEROS, chain_on, chain_steps, connect_steps, lines, vall, vvec
-from _scripted_link import HangUp, ScriptServer
+from _scripted_link import SHORT_S, HangUp, ScriptServer
 from qcodes.instrument import Instrument
 
 from drivers import QontrolQ8iv
@@ -75,8 +75,9 @@ def test_make_safe_zeroes_the_other_modules_when_one_fails_and_tries_again():
         vvec(f"8={ZEROS}"),
         vall(count=16),
     ]
-    with chain_on(*steps, modules=2, timeout=0.1) as chain:
+    with chain_on(*steps, modules=2) as chain:
         chain.set_voltages({0: 0.5})
+        chain.timeout(SHORT_S)
         chain.make_safe()
 
 

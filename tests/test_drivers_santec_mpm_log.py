@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+from _scripted_link import raises_in_time
 from driver_cases import CASES, opened, simulated
 from test_drivers_santec_mpm import AUTO, AVERAGING, BRIGHT, BRIGHT_W, DBM, IDN, MILLIWATT, NO_ERROR, meter_on, setting
 
@@ -133,8 +134,8 @@ def test_a_log_that_did_not_begin_is_not_taken_for_the_one_of_before(before):
 )
 def test_bad_logs_raise_and_the_next_reading_is_right(reply, error):
     steps = [state(b"1,3"), (b"WMOD?\r", b"CONST2\r"), MILLIWATT, (b"LOGG? 0,1\r", reply)]
-    with meter_on(*steps, IDN, MILLIWATT, AUTO, AVERAGING, *BRIGHT, timeout=0.1) as meter:
-        with pytest.raises(error):
+    with meter_on(*steps, IDN, MILLIWATT, AUTO, AVERAGING, *BRIGHT) as meter:
+        with raises_in_time(error, meter):
             meter.read_log()
         assert meter.read_powers().power_w == pytest.approx(BRIGHT_W)
 

@@ -266,7 +266,7 @@ def test_hislip_clients_suffer_too():
         import pyvisa
 
         address = f"TCPIP0::127.0.0.1::hislip0,{server.port}::INSTR"
-        with pyvisa.ResourceManager("@py").open_resource(address, timeout=2000) as device:
+        with pyvisa.ResourceManager("@py").open_resource(address, timeout=5000) as device:
             faults.inject("box", Garbled())
             device.write_raw(b"*IDN?\n")
             assert device.read_raw() == b"\xffcme,box,1,2\r\n"

@@ -38,6 +38,11 @@ def laser(opened):
     return opened[0]
 
 
+def settle(laser):
+    """Wait until the laser has handled everything sent so far: it answers in order."""
+    laser.query("*OPC?")
+
+
 def test_identity_and_system(theirs, laser):
     assert (laser.manufacturer, laser.model) == ("SANTEC", "TSL-570")
     assert laser.communication_format is theirs.SantecMessageFormat.Legacy
@@ -88,9 +93,11 @@ def test_a_triggered_sweep_with_its_log(theirs, opened):
     )
     assert laser.query("SYST:ERR?") == '0,"No error"'
     laser.write("WAV 1550")
+    settle(laser)
     clock.sleep(1.0)
     laser.arm_input_trigger(sleep_time=0.0 * theirs.u.second)
     laser.write("WAVelength:SWEep:STATe 1")
+    settle(laser)
     clock.sleep(1.0)
     assert laser.sweep_state is theirs.SweepState.Standby
     laser.software_trigger()

@@ -26,6 +26,11 @@ def client(model, kind):
             laser.adapter.close()
 
 
+def settle(laser):
+    """Wait until the laser has handled everything sent so far: it answers in order."""
+    laser.ask("*OPC?")
+
+
 @pytest.fixture(params=[("TSL-550", TSL550), ("TSL-570", TSL570), ("TSL-710", TSL550), ("TSL-770", TSL570)])
 def opened(request):
     with client(*request.param) as found:
@@ -100,6 +105,7 @@ def test_a_sweep(opened):
     assert laser.sweep_status is SweepStatus.STOPPED
     assert laser.sweep_count == 2
     laser.start_repeat()
+    settle(laser)
     clock.sleep(100.0)
     assert laser.sweep_status is SweepStatus.RUNNING
     laser.stop_sweep()
@@ -115,6 +121,7 @@ def test_diode_and_shutter_of_the_550():
         clock.sleep(1.0)
         lit = chip.detector_powers().sum()
         laser.output_enabled = False
+        settle(laser)
         assert chip.detector_powers().sum() < 1e-6 * lit
 
 

@@ -17,6 +17,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the client opens serial ports only")
 
 LOADS = 11
+HASTY_S = 0.3
 FULL_MA = {"Q8iv": 24.0, "Q8b": 83.3333, "Q8bi": 100.0, "Q8a": 100.0}
 TYPES = pytest.mark.parametrize(
     ("kind", "binary"), [("Q8iv", False), ("Q8iv", True), ("Q8b", True), ("Q8bi", False), ("Q8a", True)]
@@ -25,8 +26,11 @@ MODES = pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 
 
 @contextlib.contextmanager
-def client_of(kind, binary):
-    """Serve a 2-module chain with the heaters of a 2-port chip, the last 5 channels open; yields client and chip."""
+def client_of(kind, binary, timeout=5.0):
+    """Serve a 2-module chain with the heaters of a 2-port chip, the last 5 channels open; yields client and chip.
+
+    The client waits until its timeout is over for the list of modules, and for OK wherever an error comes instead.
+    """
     clock = SimulatedClock()
     chip = HiddenChip.from_seed(0, 2, clock=clock)
     specs = (
@@ -36,8 +40,11 @@ def client_of(kind, binary):
     heaters = {name: ("heaters", k) for k, name in enumerate(chip.layout.heaters)}
     assert len(heaters) == LOADS
     with SimulatedBench(chip, specs, BenchWiring(heaters, {}, "laser"), clock) as bench:
-        # The client takes what has come when its timeout is over; its own 0.1 s is short for a busy machine.
-        client = qontrol.QXOutput(serial_port_name=bench.open_pty("heaters"), response_timeout=0.2, binary_mode=binary)
+        # Its own 0.1 s is short for a busy machine.
+        client = qontrol.QXOutput(
+            serial_port_name=bench.open_pty("heaters"), response_timeout=HASTY_S, binary_mode=binary
+        )
+        client.response_timeout = timeout
         try:
             yield client, chip
         finally:
@@ -87,7 +94,7 @@ def test_single_channels_currents_and_limits(binary):
 
 @MODES
 def test_errors_are_logged_with_channels_local_to_their_module(binary):
-    with client_of("Q8iv", binary) as (client, _):
+    with client_of("Q8iv", binary, timeout=HASTY_S) as (client, _):
         client.vmax[9] = 5.0
         client.v[9] = 6.0
         assert errors_of(client) == [(1, 1, "E01:01")]
@@ -100,7 +107,7 @@ def test_errors_are_logged_with_channels_local_to_their_module(binary):
 
 
 def test_module_information_too_long_lines_and_raised_errors():
-    with client_of("Q8iv", False) as (client, _):
+    with client_of("Q8iv", False, timeout=HASTY_S) as (client, _):
         assert client.firmware.strip() == "v2.4.1"
         assert client.lifetime.strip().endswith(" s")
         memory = client.issue_command("nvmall", operator="?", n_lines_requested=256)
