@@ -183,8 +183,9 @@ Task = tuple[str, Callable[[], object], Callable[[], object]]
 
 
 def heater_tasks(address: str, stack: ExitStack) -> Iterator[Task]:
-    import drivers
     import serial
+
+    import drivers
 
     bank = drivers.QontrolQ8iv("bank", address, modules=4, ramp_step=1.0, ramp_interval=0.0)
     stack.callback(bank.close)
@@ -199,9 +200,10 @@ def heater_tasks(address: str, stack: ExitStack) -> Iterator[Task]:
 
     def bare() -> None:
         levels.reverse()
-        for module in range(4):
-            values = ",".join([f"{levels[0]:.5f}"] * 8)
-            port.write(f"VVEC{8 * module}={values}\n".encode())
+        voltages = dict.fromkeys(channels, levels[0])
+        for first in range(0, len(channels), 8):
+            values = ",".join([f"{voltages[channel]:.5f}" for channel in range(first, first + 8)])
+            port.write(f"VVEC{first}={values}\n".encode())
             if port.read_until(b"\n") != b"OK\n":
                 raise RuntimeError("not acknowledged")
 
@@ -215,8 +217,9 @@ def heater_tasks(address: str, stack: ExitStack) -> Iterator[Task]:
 
 
 def meter_tasks(address: str, stack: ExitStack) -> Iterator[Task]:
-    import drivers
     import pyvisa
+
+    import drivers
 
     meter = drivers.KeysightN7745A("meter", address)
     stack.callback(meter.close)

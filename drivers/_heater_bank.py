@@ -128,6 +128,7 @@ class HeaterBankInstrument(LinkedInstrument):
     def _add_outputs(self, wire: HeaterWire, address: str) -> None:
         """Take over the wire protocol of the instrument at ``address`` and make the channels."""
         self._outputs = HeaterOutputs(wire, self._live_link(), f"{self.name} at {address}")
+        self._channel_range = range(wire.channel_count)
         channels = [HeaterChannel(self, f"ch{index}", index) for index in range(wire.channel_count)]
         self.channels = ChannelTuple(self, "channels", HeaterChannel, channels)
         self.add_submodule("channels", self.channels)
@@ -212,10 +213,9 @@ class HeaterBankInstrument(LinkedInstrument):
         """
         outputs = self._live_outputs()
         with outputs.link.lock:
-            targets = outputs.check_targets(
-                {self._checked_channel(channel): volts for channel, volts in values.items()}
-            )
-            outputs.ramp(targets, self._pace())
+            if not all(type(channel) is int and channel in self._channel_range for channel in values):
+                values = {self._checked_channel(channel): volts for channel, volts in values.items()}
+            outputs.ramp(outputs.check_targets(values), self._pace())
 
     def declare_voltages(self, values: Mapping[int, float]) -> None:
         """Say which voltages are on outputs whose instrument cannot tell them; nothing is sent.

@@ -1,7 +1,7 @@
 """Limits of heater channels: voltage for sure, current and power by the measured resistance."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from optinc_hw.errors import LimitError
 
@@ -84,6 +84,16 @@ class HeaterLimits:
         """Voltage limit of a channel in V."""
         return self._max_voltage[channel]
 
+    def within(self, channel: int, voltage: float) -> bool:
+        """Tell whether ``voltage`` in V keeps all limits of a channel, as far as is known; quick, for many channels."""
+        if not 0.0 <= voltage <= self._max_voltage[channel]:
+            return False
+        current = voltage / self._resistance[channel]
+        # Not the reverse: a resistance that is not known (NaN) proves no limit to be exceeded.
+        return not (
+            current > _MARGIN * self._max_current[channel] or voltage * current > _MARGIN * self._max_power[channel]
+        )
+
     def check_voltage(self, channel: int, voltage: float) -> None:
         """Raise LimitError if ``voltage`` in V is negative, not finite, or above the channel's limit."""
         if not 0.0 <= voltage <= self._max_voltage[channel]:
@@ -98,12 +108,16 @@ class HeaterLimits:
             if volts >= _LEARN_V:
                 self._resistance[channel] = resistance_of(volts, amperes)
 
-    def unproven(self, channel: int, voltage: float) -> bool:
-        """Tell whether ``voltage`` could exceed the current or power limit for all that is known."""
+    def unproven(self, voltages: Mapping[int, float]) -> list[int]:
+        """Return the channels whose voltage in V could exceed the current or power limit for all that is known."""
+        unknown = [channel for channel in voltages if math.isnan(self._resistance[channel])]
+        return [channel for channel in unknown if self._could_exceed(channel, voltages[channel])]
+
+    def _could_exceed(self, channel: int, voltage: float) -> bool:
         limited = (
             self._max_current[channel] < self.full_current or self._max_power[channel] < voltage * self.full_current
         )
-        return limited and voltage > 0.0 and math.isnan(self._resistance[channel])
+        return limited and voltage > 0.0
 
     def ripe(self, voltage: float, target: float) -> bool:
         """Tell whether ``voltage``, on the way to ``target`` (V), is enough to measure a resistance at."""

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _READBACK_NOISE_V = 1e-3
 _SAFE_V = 0.1
+_REPLANS_PER_STEP, _SPARE_REPLANS = 2, 3
+"""How often a ramp to 0 V starts anew from what is measured, however often errors come: it must end."""
 
 Quantity = Literal["V", "I"]
 """What can be read of a channel: its voltage in V or its current in A."""
@@ -175,7 +177,11 @@ class HeaterOutputs:
 
     def check_targets(self, targets: Mapping[int, float]) -> dict[int, float]:
         """Check targets in V against the limits and free them of read-back noise; raises LimitError."""
-        return {channel: self._checked(channel, float(volts)) for channel, volts in targets.items()}
+        within = self.limits.within
+        return {
+            channel: float(volts) if within(channel, volts) else self._checked(channel, float(volts))
+            for channel, volts in targets.items()
+        }
 
     def _checked(self, channel: int, volts: float) -> float:
         highest = self.limits.max_voltage(channel)
@@ -199,7 +205,7 @@ class HeaterOutputs:
         if moving:
             self._make_ready(moving)
         start = self._start(moving)
-        unproven = {channel for channel, volts in moving.items() if self.limits.unproven(channel, volts)}
+        unproven = set(self.limits.unproven(moving))
         try:
             self._follow(start, moving, pace, unproven)
         except LimitError:
@@ -322,10 +328,12 @@ class HeaterOutputs:
         A channel whose voltage neither this session nor the instrument knows goes to 0 V at once: no ramp can be
         made for it, and cold heaters are safer than hot ones.
         """
-        measured = self.read_all("V", tolerate_errors=True)
-        start = {channel: 0.0 if math.isnan(volts) else volts for channel, volts in enumerate(measured)}
+        start = self._measured_or_zero()
+        steps = self._steps_to_zero(start, pace)
+        replans = _REPLANS_PER_STEP * math.ceil(max(map(abs, start.values())) / pace.step) + _SPARE_REPLANS
         problem: InstrumentError | None = None
-        for moves in ramp_steps(start, dict.fromkeys(start, 0.0), pace.step):
+        while (moves := next(steps, None)) is not None:
+            mishaps = self.link.mishaps
             self._await_turn(pace)
             with self._timed(pace):
                 for group in self.wire.groups(moves, self.known):
@@ -335,12 +343,26 @@ class HeaterOutputs:
                         if self.link.broken:
                             raise
                         problem = error
+            more_to_come = any(moves.values())
+            if (
+                more_to_come and self.link.mishaps != mishaps and replans > 0
+            ):  # some may have fallen to 0 V, as in a restart
+                replans -= 1
+                steps = self._steps_to_zero(self._measured_or_zero(), pace)
         if problem is not None:
             raise problem
         left = self.read_all("V", tolerate_errors=True)
         stuck = {channel: volts for channel, volts in enumerate(left) if not abs(volts) <= _SAFE_V}
         if stuck:
             raise self.link.device_error(f"these channels do not go to 0 V: {stuck} (V); switch the supply off")
+
+    def _measured_or_zero(self) -> dict[int, float]:
+        measured = self.read_all("V", tolerate_errors=True)
+        return {channel: 0.0 if math.isnan(volts) else volts for channel, volts in enumerate(measured)}
+
+    @staticmethod
+    def _steps_to_zero(start: Mapping[int, float], pace: Pace) -> Iterator[dict[int, float]]:
+        return ramp_steps(start, dict.fromkeys(start, 0.0), pace.step)
 
     def _send(self, group: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
         """Send one command; until it is acknowledged the voltages of its channels are unknown."""

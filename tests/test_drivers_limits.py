@@ -36,20 +36,20 @@ def test_impossible_limits_are_refused_and_change_nothing(limits, limit):
     with pytest.raises(LimitError, match=next(iter(limit))):
         limits.set(2, **arguments)
     assert limits.max_voltage(2) == 12.0
-    assert not limits.unproven(2, 12.0)
+    assert not limits.unproven({2: 12.0})
 
 
 def test_only_a_limit_below_full_scale_needs_a_resistance(limits):
-    assert not limits.unproven(0, 12.0)
+    assert not limits.unproven({0: 12.0})
     limits.set(0, None, None, 50e-3)
     limits.set(1, None, 10e-3, None)
-    assert not limits.unproven(0, 2.0)  # at most 48 mW, whatever the resistance
-    assert limits.unproven(0, 2.2)
-    assert limits.unproven(1, 0.1)
-    assert not limits.unproven(1, 0.0)
+    assert not limits.unproven({0: 2.0})  # at most 48 mW, whatever the resistance
+    assert limits.unproven({0: 2.2})
+    assert limits.unproven({1: 0.1})
+    assert not limits.unproven({1: 0.0})
     limits.learn([1.0, 0.4] + [np.nan] * 6, [1e-3, 1e-3] + [0.0] * 6)
-    assert not limits.unproven(0, 2.2)
-    assert limits.unproven(1, 1.0)  # 0.4 V are too few to learn from
+    assert not limits.unproven({0: 2.2})
+    assert limits.unproven({1: 1.0})  # 0.4 V are too few to learn from
 
 
 def test_load_is_predicted_from_the_resistance_with_a_margin(limits):
