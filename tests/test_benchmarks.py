@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -102,3 +103,13 @@ def test_every_contender_is_warmed_up_and_sampled(module):
     times = module("_harness").cpu_times({name: lambda name=name: call(name) for name in calls}, 0)
     assert set(times) == {"a", "b"}
     assert min(calls.values()) >= 3
+
+
+def test_exchanges_with_instruments_give_rows_of_all_contenders(module):
+    benchmark = module("instruments")
+    with benchmark.served() as addresses, ExitStack() as stack:
+        rows = [*benchmark.single_rows(addresses, 0.0, stack), *benchmark.bulk_rows(addresses, 0.0, stack)]
+    assert {"case", "value", "unit", "goal", "reached"} == set(rows[0])
+    judged = [row for row in rows if row["goal"] is not None]
+    assert len(judged) == 10
+    assert all(row["value"] > 0.0 for row in rows)
