@@ -54,15 +54,14 @@ class Link:
         self.lock = threading.RLock()
         self.timeout = timeout
         self.mishaps = 0
-        """Failed exchanges and reconnections; after each, what was known of the instrument is in doubt."""
+        """Failed exchanges, tolerated errors and reconnections; each puts in doubt what was known of the instrument."""
         self._port = port
         self._dialect = dialect
         self._owner = f"{owner} at {port.address}"
         self._dirty, self._broken, self._closed = shared_line, False, False
         self._process = os.getpid()
         self._allowed, self._deadline = timeout, 0.0
-        self._buffer = bytearray()
-        self._reply = bytearray()
+        self._buffer, self._reply = bytearray(), bytearray()
         self._events: list[str] = []
         self._transcript = Transcript()
 
@@ -365,6 +364,7 @@ class Link:
             return
         if not tolerate:
             raise self._event_error(when)
+        self.mishaps += 1
         _log.warning("%s reported %s %s", self._owner, self._dialect.explain_events(self._events), when)
         self._events.clear()
 

@@ -90,10 +90,10 @@ class Rig:
         for time_s, values, _ in self.trace:
             for heater, volts in values.items():
                 before_s, before = last[heater]
-                if volts == before:
+                if abs(volts - before) < 1e-3:  # a step of a converter
                     continue
                 if restarted and volts == 0.0:
-                    last[heater] = time_s, volts
+                    last[heater] = -np.inf, volts
                     continue
                 if abs(volts - before) > STEP_V + _ROUNDING_V:
                     found.append(f"heater {heater}: {before:.3f} V to {volts:.3f} V at {time_s:.4f} s")
@@ -109,7 +109,7 @@ class Rig:
 
 @contextmanager
 def rig_of(folder, monkeypatch, *, left_on=None, timeout_s=0.5):
-    """Open the bench of a folder on simulated instruments, of a chip with voltages ``left_on`` by heater, and close it."""
+    """Open the bench of a folder on simulated instruments, with voltages ``left_on`` by heater; closes it."""
     rigs = []
     make_chip = HiddenChip.from_seed
 
