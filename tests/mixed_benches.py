@@ -53,7 +53,7 @@ def write_mixed_folder(folder, name):
     chip = folder / "chip.yaml"
     head = chip.read_text().split("\nheaters:\n")[0]
     # The smallest current limit of these sources is that of the QDAC-II.
-    lines = ["heaters:", "  defaults: {max_voltage_v: 8.0, max_current_a: 0.009, max_power_w: 0.050}"]
+    lines = ["heaters:", "  defaults: {max_voltage_v: 9.0, max_current_a: 0.009, max_power_w: 0.060}"]
     for k, element in enumerate(LAYOUT.heaters):
         instrument, channel = heater(k)
         lines += [f"  {element}: {{instrument: {instrument}, channel: {channel}}}"]
