@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 _READBACK_NOISE_V = 1e-3
 _SAFE_V = 0.1
-_REPLANS_PER_STEP, _SPARE_REPLANS = 2, 3
+_MOST_PLANS = 200
 """How often a ramp to 0 V starts anew from what is measured, however often errors come: it must end."""
 
 Quantity = Literal["V", "I"]
@@ -110,6 +110,15 @@ class HeaterWire(ABC):
 
     def disable(self) -> None:  # noqa: B027 - most instruments have nothing to switch off
         """Switch outputs off that :meth:`enable` switched on; called when all of them are at 0 V."""
+
+
+class _GroupError(Exception):
+    """A command of a ramp to 0 V failed, for reason ``problem``; the others can go on without its ``channels``."""
+
+    def __init__(self, problem: InstrumentError, channels: set[int]) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        self.channels = channels
 
 
 class HeaterOutputs:
@@ -328,27 +337,16 @@ class HeaterOutputs:
         A channel whose voltage neither this session nor the instrument knows goes to 0 V at once: no ramp can be
         made for it, and cold heaters are safer than hot ones.
         """
-        start = self._measured_or_zero()
-        steps = self._steps_to_zero(start, pace)
-        replans = _REPLANS_PER_STEP * math.ceil(max(map(abs, start.values())) / pace.step) + _SPARE_REPLANS
         problem: InstrumentError | None = None
-        while (moves := next(steps, None)) is not None:
-            mishaps = self.link.mishaps
-            self._await_turn(pace)
-            with self._timed(pace):
-                for group in self.wire.groups(moves, self.known):
-                    try:
-                        self._send(group, tolerate_errors=True)
-                    except InstrumentError as error:
-                        if self.link.broken:
-                            raise
-                        problem = error
-            more_to_come = any(moves.values())
-            if (
-                more_to_come and self.link.mishaps != mishaps and replans > 0
-            ):  # some may have fallen to 0 V, as in a restart
-                replans -= 1
-                steps = self._steps_to_zero(self._measured_or_zero(), pace)
+        failed: set[int] = set()
+        for _ in range(_MOST_PLANS):
+            start = {channel: volts for channel, volts in self._measured_or_zero().items() if channel not in failed}
+            try:
+                if self._follow_to_zero(start, pace):
+                    break
+            except _GroupError as error:
+                problem = error.problem
+                failed |= error.channels
         if problem is not None:
             raise problem
         left = self.read_all("V", tolerate_errors=True)
@@ -360,9 +358,32 @@ class HeaterOutputs:
         measured = self.read_all("V", tolerate_errors=True)
         return {channel: 0.0 if math.isnan(volts) else volts for channel, volts in enumerate(measured)}
 
-    @staticmethod
-    def _steps_to_zero(start: Mapping[int, float], pace: Pace) -> Iterator[dict[int, float]]:
-        return ramp_steps(start, dict.fromkeys(start, 0.0), pace.step)
+    def _follow_to_zero(self, start: Mapping[int, float], pace: Pace) -> bool:
+        """Ramp from ``start`` in V to 0 V; stop and return False after an error that has come beside a reply.
+
+        After it channels may be at 0 V, as in a restart, and the next command could raise them. Raises _GroupError if
+        a command failed; where all go to 0 V in one step, what it raised, after the other commands.
+        """
+        problem: InstrumentError | None = None
+        for moves in ramp_steps(start, dict.fromkeys(start, 0.0), pace.step):
+            last = not any(moves.values())
+            self._await_turn(pace)
+            with self._timed(pace):
+                for group in self.wire.groups(moves, self.known):
+                    mishaps = self.link.mishaps
+                    try:
+                        self._send(group, tolerate_errors=True)
+                    except InstrumentError as error:
+                        if self.link.broken:
+                            raise
+                        if not last:
+                            raise _GroupError(error, set(group)) from error
+                        problem = error
+                    if self.link.mishaps != mishaps and not last:
+                        return False
+        if problem is not None:
+            raise problem
+        return True
 
     def _send(self, group: Mapping[int, float], *, tolerate_errors: bool = False) -> None:
         """Send one command; until it is acknowledged the voltages of its channels are unknown."""

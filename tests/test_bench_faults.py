@@ -16,15 +16,9 @@ from optinc_hw.errors import InstrumentError, LinkError, OptincError
 from simulated_instruments.faults import Dropped, Frozen, LostReply, LostWrite, Refused, Restarted
 
 LOW, HIGH, OTHER = (np.linspace(*ends, HEATERS) for ends in ((1.0, 2.0), (5.0, 6.0), (4.0, 1.0)))
-FAULTS = {
-    "restart": Restarted(drop=False),
-    "power failure": Restarted(),
-    "lost write": LostWrite(),
-    "lost reply": LostReply(),
-    "frozen": Frozen(),
-    "dropped unheard": Dropped("unheard"),
-    "dropped after": Dropped("after"),
-}
+FAULTS = (
+    Restarted(drop=False), Restarted(), LostWrite(), LostReply(), Frozen(), Dropped("unheard"), Dropped("after")
+)  # fmt: skip
 PATIENT_S, HASTY_S = 5.0, 0.06
 
 
@@ -64,27 +58,32 @@ def insist(bench, action):
 # In the middle of an exchange -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_no_fault_in_the_middle_of_a_ramp_makes_a_jump_or_a_false_belief(folder, family, kind, monkeypatch):
-    with rig_of(folder, monkeypatch) as rig:
-        bench, bank = rig.bench, bank_names(family)[0]
-        for after in (0, 1, 2, 3, 4, 6, 9, 13, 22):
-            insist(bench, lambda: bench.set_voltages(LOW))
-            rig.faults.inject(bank, FAULTS[kind], match=b"", after=after)
-            be_patient(bench, HASTY_S)
-            with suppress(OptincError):
-                bench.set_voltages(HIGH)
-                np.testing.assert_allclose(bench.voltages, HIGH)
-                if bench.station.components[bank]._link.mishaps == 0 or kind != "restart":
-                    np.testing.assert_allclose(rig.volts(), HIGH, atol=0.02)
-            be_patient(bench, PATIENT_S)
-            rig.simulated.faults._links[bank].clear()
-            insist(bench, lambda: bench.set_voltages(OTHER))
-            np.testing.assert_allclose(rig.volts(), OTHER, atol=0.02)
-            np.testing.assert_allclose(bench.read_heaters().voltage_v, OTHER, atol=0.03)
-            np.testing.assert_allclose(bench.voltages, OTHER)
-        assert rig.jumps(restarted=isinstance(FAULTS[kind], Restarted)) == []
-    assert rig.volts().max() == 0.0
+def test_no_fault_in_the_middle_of_a_ramp_makes_a_jump_or_a_false_belief(folder, family, monkeypatch):
+    bank = bank_names(family)[0]
+    for index, fault in enumerate(FAULTS):
+        with rig_of(folder, monkeypatch) as rig:
+            for after in (index % 3, 3 + index % 2, 7 + index):
+                suffer(rig, bank, fault, after)
+            assert rig.jumps(restarted=isinstance(fault, Restarted)) == [], fault
+        assert rig.volts().max() == 0.0
+
+
+def suffer(rig, bank, fault, after):
+    """Let a fault hit command number ``after`` of a move: what the bench believes and does then is right."""
+    bench = rig.bench
+    insist(bench, lambda: bench.set_voltages(LOW))
+    rig.faults.inject(bank, fault, match=b"", after=after)
+    be_patient(bench, HASTY_S)
+    with suppress(OptincError):
+        bench.set_voltages(HIGH)
+        np.testing.assert_allclose(bench.voltages, HIGH)
+        np.testing.assert_allclose(rig.volts(), HIGH, atol=0.02)
+    be_patient(bench, PATIENT_S)
+    rig.simulated.faults._links[bank].clear()
+    insist(bench, lambda: bench.set_voltages(OTHER))
+    np.testing.assert_allclose(rig.volts(), OTHER, atol=0.02)
+    np.testing.assert_allclose(bench.read_heaters().voltage_v, OTHER, atol=0.03)
+    np.testing.assert_allclose(bench.voltages, OTHER)
 
 
 def test_readings_after_a_restart_of_any_instrument_are_those_of_before_or_an_error(folder, monkeypatch):
@@ -163,7 +162,7 @@ def test_ctrl_c_at_any_exchange_ends_safe(folder, monkeypatch):
 
     session(None)
     total = interruptions.count
-    for at in np.linspace(1, total, 8, dtype=int):
+    for at in np.linspace(1, total, 5, dtype=int):
         with pytest.raises(KeyboardInterrupt):
             session(at)
 
@@ -229,8 +228,8 @@ def test_what_could_not_be_made_safe_is_told_also_after_ctrl_c(rig, monkeypatch)
 
 def test_one_dead_instrument_leaves_all_others_safe_and_is_named(folder, monkeypatch):
     with rig_of(folder, monkeypatch) as opened:
-        roles = dict(opened.bench.description.roles)
-    for dead, role in roles.items():
+        roles = opened.bench.description.roles
+    for role, dead in {role: name for name, role in roles.items()}.items():  # the last one of each role
         with rig_of(folder, monkeypatch, timeout_s=0.1) as rig:
             rig.bench.light(True)
             rig.bench.read_detectors()
@@ -250,11 +249,11 @@ def test_one_dead_instrument_leaves_all_others_safe_and_is_named(folder, monkeyp
 
 
 def test_an_instrument_that_restarts_while_it_is_made_safe(folder, family, monkeypatch):
-    for after in (0, 2, 5):
+    for after in (1, 4):
         with rig_of(folder, monkeypatch) as rig:
             rig.bench.light(True)
             rig.bench.set_voltages(HIGH)
-            rig.faults.inject(bank_names(family)[0], Restarted(drop=bool(after % 2)), match=b"", after=after)
+            rig.faults.inject(bank_names(family)[0], Restarted(drop=after == 1), match=b"", after=after)
             with suppress(InstrumentError):
                 rig.bench.close()
         assert rig.volts().max() == 0.0
