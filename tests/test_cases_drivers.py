@@ -20,15 +20,35 @@ D-17   ``test_d17_...`` below; ``test_drivers_ports.test_closing_one_visa_port_l
 D-19   ``test_d19_...`` below
 D-20   ``test_d20_...`` below
 D-22   ``test_drivers_faults.test_no_partial_driver_stays_when_connecting_fails``
+D-23   ``test_drivers_heater_bank.test_connecting_sends_no_break_and_clears_nothing``: no driver clears or breaks when it
+       connects, so there is no option to forbid it
 D-25   ``test_d25_...`` below; ``test_drivers_santec.test_endless_error_queue_ends``
 D-26   ``test_drivers_parsing.test_codes_are_no_values``; for every meter
        ``test_drivers_faults.test_saturated_detector_is_flagged``
+D-28   ``test_over_range...`` and the like of each driver's file, and ``test_drivers_parsing``
+D-29   property tests of the parsers: ``test_drivers_parsing``, ``test_drivers_qdevil``, ``test_drivers_thorlabs``, ...
+D-31   ``test_drivers_heater_sources.test_numbers_have_points_in_every_locale``, ``test_drivers_thorlabs``
+D-32   ``test_drivers_thorlabs.test_another_unit_is_refused_at_every_reading``, ``test_drivers_keysight_log``,
+       ``test_drivers_santec_mpm``: units other than the parameter's are refused or converted
+D-34   ``test_drivers_thorlabs.test_another_unit_is_refused_at_every_reading``, ``test_drivers_keysight_log``
+D-35   ``test_drivers_keysight``, ``test_drivers_santec_mpm``, ``test_drivers_thorlabs``
+D-37   waiting and what is verified then: ``test_drivers_santec``, ``test_drivers_santec_settings``,
+       ``test_drivers_keysight_laser``, ``test_drivers_cobrite``
 D-38   ``test_d38_...`` below; ``test_drivers_nicslab.test_every_seventh_write_is_lost``
+D-40   ``test_drivers_rules.test_connecting_snapshots_and_closing_only_ask``, for every driver
+D-41   ``test_served_bench.test_sweeps_that_end_by_signal_exception_or_kill``; ``test_drivers_heater_sources``
+D-43   ``test_drivers_heater_bank.test_no_transients_before_during_and_after_a_run``; ``test_served_bench``
+D-44   ``test_drivers_heater_bank.test_unknown_start_of_a_write_only_bank_is_refused_and_nothing_is_sent``
+S-01   the tests of ``restart()`` in the file of each simulated instrument
 S-02   ``test_s02_...`` below
 S-04   ``test_simulated_faults.test_binary_frames_pass_whole_through_a_link_with_faults``;
        ``test_drivers_keysight.test_block_with_line_ends_and_split_anywhere``; ``test_drivers_hislip``
 S-05   Does not apply: simulated instruments are servers behind sockets and pseudo-terminals, whose bytes the
        operating system counts; nothing of ours tells how many are waiting
+S-07   ``test_simulated_keysight_system.test_laser_and_heaters_change_the_readings_through_the_chip_alone``
+S-08   ``test_photonics_heaters``; ``test_simulated_chip_state.test_switching_one_effect_off_leaves_the_others``
+S-10   ``test_simulated_chip_state.test_same_seed_same_chip_other_seed_other_chip``; ``test_aggregation_quantizer``
+S-11   ``test_photonics_layouts``
 =====  ==========================================================================================================
 """
 
