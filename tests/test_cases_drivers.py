@@ -20,8 +20,8 @@ D-17   ``test_d17_...`` below; ``test_drivers_ports.test_closing_one_visa_port_l
 D-19   ``test_d19_...`` below
 D-20   ``test_d20_...`` below
 D-22   ``test_drivers_faults.test_no_partial_driver_stays_when_connecting_fails``
-D-23   ``test_drivers_heater_bank.test_connecting_sends_no_break_and_clears_nothing``: no driver clears or breaks when it
-       connects, so there is no option to forbid it
+D-23   ``test_drivers_heater_bank.test_connecting_sends_no_break_and_clears_nothing``: no driver clears or breaks when
+       it connects, so there is no option to forbid it
 D-25   ``test_d25_...`` below; ``test_drivers_santec.test_endless_error_queue_ends``
 D-26   ``test_drivers_parsing.test_codes_are_no_values``; for every meter
        ``test_drivers_faults.test_saturated_detector_is_flagged``
