@@ -1,6 +1,7 @@
 """Nicslab XPOW: 8 or 40 channels of voltage and current on a serial line."""
 
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
@@ -75,6 +76,7 @@ class XpowWire(HeaterWire):
         self.start_tolerance = tolerance
         self.repeated_sets = 0
         self._repeated_before = 0
+        self._last_read: dict[int, float] = {}
         self._link = link
         self._dialect = dialect
         self._tolerance = tolerance
@@ -85,6 +87,7 @@ class XpowWire(HeaterWire):
     def read(self, quantity: Quantity, channel: int) -> float:
         """Measure with ``CH:<n>:VAL?``, which tells both quantities."""
         volts, amperes = self._link.query(f"CH:{channel + 1}:VAL?", lambda text: self._parse(channel, text))
+        self._last_read[channel] = volts
         return volts if quantity == "V" else amperes
 
     def read_all(self, quantity: Quantity, *, tolerate_errors: bool = False) -> list[float]:  # noqa: ARG002 - it reports none
@@ -115,11 +118,18 @@ class XpowWire(HeaterWire):
         return abs(self.read("V", channel) - volts) <= self._tolerance
 
     def _set(self, channel: int, volts: float) -> None:
+        before = self._last_read.get(channel, math.nan)
         read = 0.0
         for attempt in range(_ATTEMPTS):
             if attempt:
-                self.repeated_sets += 1
                 self._link.mishaps += 1  # a set is lost, perhaps in a restart
+                if abs(read - before) > self._tolerance:  # sending it again could be a jump
+                    raise self._link.device_error(
+                        f"channel {channel} was at {before:g} V, was set to {volts:.4f} V and reads {read:g} V; check "
+                        f"the supply of the instrument, which may have restarted, and that the channel is not limited "
+                        f"by its current"
+                    )
+                self.repeated_sets += 1
             self._link.write(f"CH:{channel + 1}:VOLT:{self._level(volts)}")
             self._settle()
             read = self.read("V", channel)

@@ -1,7 +1,10 @@
 """An open bench when something breaks: whatever is hit, heaters never jump, readings are true, and the end is safe."""
 
 import gc
+import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 
@@ -12,7 +15,11 @@ from safety_benches import FAMILIES, HEATERS, bank_names, rig_of, write_folder
 
 from drivers._serial_port import SerialPort
 from drivers._visa_port import VisaPort
+from optinc_hw.bench import write_bench_folder
+from optinc_hw.clock import WallClock
 from optinc_hw.errors import InstrumentError, LinkError, OptincError
+from simulated_instruments import HiddenChip, SimulatedBench
+from simulated_instruments.bench import default_bench
 from simulated_instruments.faults import Dropped, Frozen, LostReply, LostWrite, Refused, Restarted
 
 LOW, HIGH, OTHER = (np.linspace(*ends, HEATERS) for ends in ((1.0, 2.0), (5.0, 6.0), (4.0, 1.0)))
@@ -279,3 +286,38 @@ def test_a_bench_that_nobody_holds_any_more_is_not_moved_by_the_garbage_collecto
     volts, rig.bench = rig.volts(), None
     gc.collect()
     np.testing.assert_array_equal(rig.volts(), volts)
+
+
+FORK = """
+import os, sys
+import numpy as np
+from optinc_hw.bench import Bench
+bench = Bench.open(sys.argv[1])
+bench.light(True)
+voltages = np.full(len(bench.layout.heaters), 1.0)
+bench.set_voltages(voltages)
+child = os.fork()
+if child == 0:
+    for action in (lambda: bench.set_voltages(2.0 * voltages), bench.read_detectors, bench.make_safe):
+        try:
+            action()
+        except Exception as error:
+            print("refused" if "forked copy of the link" in str(error) else error, flush=True)
+    sys.exit(0)  # with everything that Python, QCoDeS and pyvisa do at the end
+os.waitpid(child, 0)
+print(bench.read_heaters().voltage_v.round(1).tolist() == voltages.tolist(), bench.read_detectors().valid.all())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_a_forked_child_can_neither_drive_the_bench_nor_end_its_connections(tmp_path):
+    """As worker processes of a data loader are."""
+    clock = WallClock()
+    chip = HiddenChip.from_seed(0, 2, clock=clock)
+    instruments, wiring = default_bench(2)
+    with SimulatedBench(chip, instruments, wiring, clock) as simulated:
+        write_bench_folder(tmp_path / "bench", 2, simulated.addresses)
+        command = [sys.executable, "-c", FORK, str(tmp_path / "bench")]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["refused", "refused", "refused", "True", "True"]
+    assert max(chip.heater_voltage(k) for k in range(HEATERS)) == 0.0

@@ -162,11 +162,19 @@ def test_channels_that_fell_in_a_restart_are_found_out():
         source.set_voltages({0: 1.0, 1: 1.0})
 
 
-def test_a_channel_that_does_not_follow_is_given_up_with_all_that_is_known():
-    tries = [step for _ in range(3) for step in ((b"CH:1:VOLT:1638\n", None), reading(1, 0.4))]
+@pytest.mark.parametrize(
+    ("found", "tries", "problem"),
+    [
+        (0.0, 3, r"channel 0 was set to 1\.0000 V 3 times and still reads 0 V"),
+        (0.4, 1, r"channel 0 was at 0 V, was set to 1\.0000 V and reads 0\.4 V.*may have restarted"),
+    ],
+)
+def test_a_channel_that_does_not_follow_is_given_up_with_all_that_is_known(found, tries, problem):
+    """A set that was lost is sent again; after anything else that could be a jump."""
+    sets = [step for _ in range(tries) for step in ((b"CH:1:VOLT:1638\n", None), reading(1, found))]
     with (
-        xpow_on(*all_readings([0.0] * 8), *tries, *safe_from(0.4)) as source,
-        pytest.raises(DeviceError, match=r"channel 0 was set to 1\.0000 V 3 times and still reads 0\.4 V") as caught,
+        xpow_on(*all_readings([0.0] * 8), *sets, *safe_from(found)) as source,
+        pytest.raises(DeviceError, match=problem) as caught,
     ):
         source.set_voltages({0: 1.0})
     assert "last set: 0: unknown" in caught.value.__notes__[0]
