@@ -122,7 +122,7 @@ class ThorlabsPM(ThorlabsSettings):
 
     @property
     def port_count(self) -> int:
-        """Number of ports: 1."""
+        """Number of ports, which is one."""
         return 1
 
     def initialise(self, wavelength_m: float, averaging_time_s: float) -> None:

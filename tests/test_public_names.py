@@ -51,8 +51,8 @@ NAMES = {
     """,
     "simulated_instruments.faults": """
         BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep
-        FlippedBit Frozen Garbled Glued Hit Late LinkFault LostReply LostWrite ModeHop OffsetDetector OpenHeater PowerDrop
-        Refused Restarted SaturatedDetector ShortedHeater Split Stuttered Truncated Unasked WrongIdentity
+        FlippedBit Frozen Garbled Glued Hit Late LinkFault LostReply LostWrite ModeHop OffsetDetector OpenHeater
+        PowerDrop Refused Restarted SaturatedDetector ShortedHeater Split Stuttered Truncated Unasked WrongIdentity
     """,
 }
 
