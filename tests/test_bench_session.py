@@ -1,6 +1,7 @@
 """An open bench against instruments without a wire: order, wiring, safe state, lock."""
 
 import shutil
+import os
 import signal
 import sys
 import threading
@@ -292,3 +293,12 @@ def test_without_a_calibration_the_record_is_required_by_name(bench):
 def test_fakes_cannot_be_simulated(folder):
     with pytest.raises(ConfigurationError, match=r"no simulated instrument for driver 'bench_fakes\.FakeMeter'"):
         Bench.open(folder, simulate=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner on this platform")
+def test_lock_files_go_into_no_folder_that_somebody_else_has_prepared(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"optinc-hw-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationError, match="no folder of yours"):
+        Bench.open(folder)

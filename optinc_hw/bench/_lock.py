@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,16 +27,26 @@ def take_locks(description: BenchDescription, stack: ExitStack) -> None:
     """
     folder = description.folder
     _hold(folder / ".bench.lock", f"the bench in {folder}", "make the bench folder writable", stack)
-    place = Path(tempfile.gettempdir()) / f"optinc-hw-{getattr(os, 'getuid', lambda: 'locks')()}"
-    try:
-        place.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"{place}: the folder for lock files cannot be made ({error}); set TMPDIR") from error
+    place = _own_folder()
     for name in description.roles:
         address = description.station.instruments[name].where
         if address is not None:
             path = place / f"{hashlib.sha256(_normal(address).encode()).hexdigest()[:24]}.lock"
             _hold(path, f"the address {address!r} of instrument {name!r} in {folder}", f"make {place} yours", stack)
+
+
+def _own_folder() -> Path:
+    """Folder for this user's lock files, which nobody else can have prepared."""
+    user = os.getuid() if hasattr(os, "getuid") else None
+    place = Path(tempfile.gettempdir()) / f"optinc-hw-{'locks' if user is None else user}"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()
+    except OSError as error:
+        raise ConfigurationError(f"{place}: the folder for lock files cannot be made ({error}); set TMPDIR") from error
+    if not stat.S_ISDIR(found.st_mode) or (user is not None and found.st_uid != user):
+        raise ConfigurationError(f"{place}: is no folder of yours, so it is no place for lock files; remove it")
+    return place
 
 
 def _normal(address: str) -> str:
