@@ -1,7 +1,7 @@
 """An open bench against instruments without a wire: order, wiring, safe state, lock."""
 
-import shutil
 import os
+import shutil
 import signal
 import sys
 import threading
