@@ -37,6 +37,7 @@ from optinc_hw.errors import InstrumentError, LimitError, LinkError
 _SAFE_ATTEMPTS = 3
 _READ_BACK_MARGIN = 0.01
 _INTEGERS = (int, np.integer)
+_PLAIN = frozenset((int,))
 
 
 class HeaterChannel(InstrumentChannel["HeaterBankInstrument"]):
@@ -128,7 +129,7 @@ class HeaterBankInstrument(LinkedInstrument):
     def _add_outputs(self, wire: HeaterWire, address: str) -> None:
         """Take over the wire protocol of the instrument at ``address`` and make the channels."""
         self._outputs = HeaterOutputs(wire, self._live_link(), f"{self.name} at {address}")
-        self._channel_range = range(wire.channel_count)
+        self._channel_set = frozenset(range(wire.channel_count))
         channels = [HeaterChannel(self, f"ch{index}", index) for index in range(wire.channel_count)]
         self.channels = ChannelTuple(self, "channels", HeaterChannel, channels)
         self.add_submodule("channels", self.channels)
@@ -213,7 +214,8 @@ class HeaterBankInstrument(LinkedInstrument):
         """
         outputs = self._live_outputs()
         with outputs.link.lock:
-            if not all(type(channel) is int and channel in self._channel_range for channel in values):
+            # Most channels are plain integers, which need no look at each; True and 1.0 are equal to one, but are none.
+            if not (_PLAIN.issuperset(map(type, values)) and self._channel_set.issuperset(values)):
                 values = {self._checked_channel(channel): volts for channel, volts in values.items()}
             outputs.ramp(outputs.check_targets(values), self._pace())
 

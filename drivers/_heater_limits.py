@@ -84,15 +84,21 @@ class HeaterLimits:
         """Voltage limit of a channel in V."""
         return self._max_voltage[channel]
 
-    def within(self, channel: int, voltage: float) -> bool:
-        """Tell whether ``voltage`` in V keeps all limits of a channel, as far as is known; quick, for many channels."""
-        if not 0.0 <= voltage <= self._max_voltage[channel]:
-            return False
-        current = voltage / self._resistance[channel]
-        # Not the reverse: a resistance that is not known (NaN) proves no limit to be exceeded.
-        return not (
-            current > _MARGIN * self._max_current[channel] or voltage * current > _MARGIN * self._max_power[channel]
-        )
+    def breached(self, voltages: Mapping[int, float]) -> list[int]:
+        """Return the channels whose voltage in V may break a limit, as far as is known; quick, for many channels."""
+        highest, resistance = self._max_voltage, self._resistance
+        max_current, max_power = self._max_current, self._max_power
+        found = []
+        for channel, voltage in voltages.items():
+            # A resistance that is not known (NaN) proves no limit to be exceeded.
+            current = voltage / resistance[channel]
+            if (
+                not 0.0 <= voltage <= highest[channel]
+                or current > _MARGIN * max_current[channel]
+                or voltage * current > _MARGIN * max_power[channel]
+            ):
+                found.append(channel)
+        return found
 
     def check_voltage(self, channel: int, voltage: float) -> None:
         """Raise LimitError if ``voltage`` in V is negative, not finite, or above the channel's limit."""

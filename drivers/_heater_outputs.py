@@ -186,11 +186,10 @@ class HeaterOutputs:
 
     def check_targets(self, targets: Mapping[int, float]) -> dict[int, float]:
         """Check targets in V against the limits and free them of read-back noise; raises LimitError."""
-        within = self.limits.within
-        return {
-            channel: float(volts) if within(channel, volts) else self._checked(channel, float(volts))
-            for channel, volts in targets.items()
-        }
+        checked = {channel: float(volts) for channel, volts in targets.items()}
+        for channel in self.limits.breached(checked):
+            checked[channel] = self._checked(channel, checked[channel])
+        return checked
 
     def _checked(self, channel: int, volts: float) -> float:
         highest = self.limits.max_voltage(channel)
@@ -266,8 +265,10 @@ class HeaterOutputs:
     def _confirm(self, moving: Mapping[int, float]) -> None:
         """Forget set voltages if channels do not have them any more, where an instrument can restart unnoticed."""
         tolerance = self.wire.start_tolerance
+        if tolerance is None:
+            return
         known = [channel for channel in moving if not math.isnan(self.known[channel])]
-        if tolerance is None or not known:
+        if not known:
             return
         with self.doubting_after_errors():
             actual = self.wire.read_some(known)

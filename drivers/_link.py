@@ -219,7 +219,8 @@ class Link:
             self.mishaps += 1  # until it has gone well
             self.synchronise()
             self._collect_unsolicited()
-            self._report_events(f"before {command!r}, which was not sent", tolerate_events)
+            if self._events:
+                self._report_events(f"before {command!r}, which was not sent", tolerate_events)
             self._start(payload, self.timeout + extra_time)
             try:
                 yield
@@ -229,7 +230,8 @@ class Link:
                     raise self._event_error(f"after {command!r}, which it did not answer as it should") from error
                 raise
             self._dirty = False
-            self._report_events(f"after {command!r}", tolerate_events)
+            if self._events:
+                self._report_events(f"after {command!r}", tolerate_events)
             self.mishaps -= 1
 
     def _start(self, payload: bytes, time_allowed: float) -> None:
@@ -360,8 +362,6 @@ class Link:
         )
 
     def _report_events(self, when: str, tolerate: bool) -> None:
-        if not self._events:
-            return
         if not tolerate:
             raise self._event_error(when)
         self.mishaps += 1
