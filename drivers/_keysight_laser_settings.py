@@ -9,9 +9,8 @@ from qcodes.instrument import InstrumentBaseKWArgs
 from qcodes.validators import Bool, Enum, Ints, Numbers, Validator
 from typing_extensions import Unpack
 
-from drivers._laser import LaserInstrument
+from drivers._laser_sweep import SweepingLaser
 from drivers._parsing import parse_flag, parse_integer, parse_level, parse_number
-from drivers._scpi import ScpiInstrument
 from optinc_hw.errors import ConfigurationError, IdentityError, LimitError, LinkTimeoutError
 from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, m_to_nm
 
@@ -44,7 +43,7 @@ _OUTPUT_WORDS = {"none": "DIS", "step": "STF", "sweep_end": "SWF", "sweep_start"
 _ROUTE_WORDS = {"disabled": "DIS", "default": "DEF", "pass_through": "PASS", "loop_back": "LOOP"}
 
 
-class KeysightLaserSettings(LaserInstrument, ScpiInstrument):
+class KeysightLaserSettings(SweepingLaser):
     """Everything of a Keysight laser but running sweeps; see :class:`drivers.keysight_laser.KeysightLaser`."""
 
     def __init__(

@@ -10,7 +10,7 @@ from qcodes.parameters import Parameter
 from qcodes.validators import Bool, Enum, Numbers, Strings, Validator
 from typing_extensions import Unpack
 
-from drivers._laser import LaserInstrument
+from drivers._laser_sweep import SweepingLaser
 from drivers._parsing import HIGHEST_LEVEL_DBM, parse_flag, parse_level, parse_number, parse_reading
 from drivers._santec_wire import (
     ALERTS,
@@ -24,7 +24,6 @@ from drivers._santec_wire import (
     parse_frequency,
     parse_wavelength,
 )
-from drivers._scpi import ScpiInstrument
 from optinc_hw.errors import ConfigurationError, LimitError
 from optinc_hw.units import WATT_PER_MILLIWATT, dbm_to_watt, hz_to_m, m_to_hz, m_to_nm, watt_to_dbm
 
@@ -35,7 +34,7 @@ _COMMAND_SETS = ("legacy", "scpi")
 _POWER_UNITS = ("dBm", "mW")
 
 
-class SantecLight(LaserInstrument, ScpiInstrument):
+class SantecLight(SweepingLaser):
     """What a Santec TSL does without sweeping; see :class:`drivers.SantecTSL570` for the arguments."""
 
     _error_query = ":SYST:ERR?"

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,17 +10,13 @@ from qcodes.instrument import InstrumentBaseKWArgs
 from typing_extensions import Unpack
 
 from drivers._keysight_laser_settings import SMALLEST_STEP_M, KeysightLaserSettings, parse_sweep_state
+from drivers._laser_sweep import LOG_BYTES_PER_S, PlannedSweep, SweepCommands
 from drivers._parsing import parse_integer, parse_number
-from drivers._sweep_log import SweepLog, log_problem, points_of
+from drivers._sweep_log import SweepLog
 from drivers.protocols import SimulatedAs
-from optinc_hw.errors import LimitError, OptincError
+from optinc_hw.errors import LimitError
 from optinc_hw.units import m_to_nm
 
-_ARMING_S = 60.0
-_SWEEP_MARGIN_S = 20.0
-_LOG_BYTES_PER_S = 1e5
-_LONGEST_LOG = 100_001
-_SLACK = 1e-9
 _CHECK = re.compile(r"[+-]?(\d+)\s*,\s*(.*)", re.ASCII | re.DOTALL)
 _PROBLEMS = {
     368: "it must end at a longer wavelength than it starts at",
@@ -41,20 +36,6 @@ _PROBLEMS = {
 }
 
 
-@dataclass(frozen=True)
-class _Sweep:
-    """A sweep that is armed; m and m/s."""
-
-    start_m: float
-    stop_m: float
-    speed_m_s: float
-    step_m: float
-
-    @property
-    def duration_s(self) -> float:
-        return (self.stop_m - self.start_m) / self.speed_m_s
-
-
 class KeysightLaser(KeysightLaserSettings):
     """Keysight tunable laser; implements :class:`drivers.protocols.Laser`.
 
@@ -65,8 +46,8 @@ class KeysightLaser(KeysightLaserSettings):
 
     ``sweep`` runs one continuous wavelength sweep and returns what the laser logged. ``arm_sweep`` and
     ``finish_sweep`` do the same in two parts, with time in between to make a power meter ready for the laser's
-    triggers; they leave the sweep and trigger settings as they need them. ``start_sweep`` runs whatever the
-    ``sweep_...`` and ``trigger_...`` parameters say.
+    triggers; they leave the sweep and trigger settings as they need them. Such a sweep goes to longer wavelengths, and
+    its log has no powers. ``start_sweep`` runs whatever the ``sweep_...`` and ``trigger_...`` parameters say.
 
     Parameters
     ----------
@@ -99,6 +80,9 @@ class KeysightLaser(KeysightLaserSettings):
 
     simulated_as: ClassVar = SimulatedAs(kind="keysight_laser", option_keys=("model", "slot"))
 
+    _smallest_step_m = SMALLEST_STEP_M
+    _longest_log = 100_001
+
     def __init__(
         self,
         name: str,
@@ -114,90 +98,10 @@ class KeysightLaser(KeysightLaserSettings):
         super().__init__(
             name, address, model=model, slot=slot, timeout=timeout, max_power=max_power, visalib=visalib, **kwargs
         )
-        self._armed: _Sweep | None = None
-
-    def sweep(self, start_m: float, stop_m: float, speed_m_s: float, step_m: float) -> SweepLog:
-        """Run one continuous wavelength sweep and return its log, which has wavelengths but no powers.
-
-        Parameters
-        ----------
-        start_m, stop_m
-            Wavelengths in m at which it begins and ends; the second must be the longer one.
-        speed_m_s
-            Speed in m/s, such as 40e-9.
-        step_m
-            Distance in m of the points of the log, and of the triggers that go out.
-
-        Raises
-        ------
-        LimitError
-            If the laser cannot sweep like this, or would emit more than ``max_power``; no sweep was started.
-        DeviceError
-            If the laser refuses, does not start or end in time, or logged another sweep; the sweep is stopped.
-        """
-        self.arm_sweep(start_m, stop_m, speed_m_s, step_m)
-        return self.finish_sweep()
-
-    def arm_sweep(self, start_m: float, stop_m: float, speed_m_s: float, step_m: float) -> None:
-        """Set a sweep up, tune to its start and wait there for a trigger; arguments and errors as for sweep()."""
-        planned = _Sweep(start_m, stop_m, speed_m_s, step_m)
-        self._check_sweep(planned)
         sweep = f"{self._source}:wav:swe"
-        with self._live_link().lock:
-            self._require_no_sweep()
-            self._check_emission()
-            self._driven = True
-            self._write_checked(
-                f"{sweep}:mode cont",
-                f"{sweep}:star {m_to_nm(start_m):.4f}nm",
-                f"{sweep}:stop {m_to_nm(stop_m):.4f}nm",
-                f"{sweep}:step {m_to_nm(step_m) * 1e3:.1f}pm",
-                f"{sweep}:spe {m_to_nm(speed_m_s):.6f}nm/s",
-                f"{sweep}:cycl 1",
-                f"{sweep}:rep onew",
-                f"{self._trigger}:outp stf",
-                f"{self._trigger}:inp sws",
-                f"{sweep}:llog 1",
-            )
-            self._require_consistent()
-            self._check_power_over(planned)
-            self._target_wavelength = None
-            self._armed = planned
-        try:
-            # Nobody waits at the lock while the laser tunes: make_safe() must get through.
-            self._write_checked(f"{sweep} 1")
-            self._wait_until(self._waits_for_trigger, _ARMING_S, "waited for the trigger of its sweep")
-        except BaseException:
-            self._abandon_sweep()
-            raise
-
-    def finish_sweep(self, *, trigger: bool = True) -> SweepLog:
-        """Trigger the sweep that is armed, wait for its end, and return its log; errors as for sweep().
-
-        Parameters
-        ----------
-        trigger
-            False leaves the trigger to whoever is connected with the trigger input.
-        """
-        planned = self._armed
-        if planned is None:
-            raise LimitError(f"{self.name}: no sweep is armed; call arm_sweep() first. Nothing was changed")
-        try:
-            if trigger:
-                self.trigger_sweep()
-            self._wait_until(
-                lambda: self._ask_sweep_state() == "stopped", planned.duration_s + _SWEEP_MARGIN_S, "ended its sweep"
-            )
-        except BaseException:
-            self._abandon_sweep()
-            raise
-        self._armed = None
-        self._write_checked(f"{self._trigger}:inp ign")
-        log = self.read_sweep_log()
-        problem = log_problem(log.wavelength_m, planned.start_m, planned.stop_m, planned.step_m)
-        if problem is not None:
-            raise self._live_link().device_error(f"the sweep is not the one that was asked for: {problem}; repeat it")
-        return log
+        self._sweep_commands = SweepCommands(
+            start=f"{sweep} 1", stop=f"{sweep} 0", trigger=f"{sweep}:soft", ignore_trigger=f"{self._trigger}:inp ign"
+        )
 
     def start_sweep(self) -> None:
         """Start a sweep with the settings of the ``sweep_...`` and ``trigger_...`` parameters.
@@ -215,13 +119,7 @@ class KeysightLaser(KeysightLaserSettings):
             self._check_emission()
             self._driven = True
             self._target_wavelength = None
-            self._write_checked(f"{self._source}:wav:swe 1")
-
-    def stop_sweep(self) -> None:
-        """Stop whatever sweep runs or waits; raises DeviceError if the laser refuses or does not stop."""
-        self._armed = None
-        self._write_checked(f"{self._source}:wav:swe 0", f"{self._trigger}:inp ign")
-        self._wait_until(lambda: self._ask_sweep_state() == "stopped", _ARMING_S, "stopped its sweep")
+            self._write_checked(self._sweep_commands.start)
 
     def pause_sweep(self) -> None:
         """Hold the sweep that runs; raises DeviceError if none does."""
@@ -240,10 +138,6 @@ class KeysightLaser(KeysightLaserSettings):
             If there is no such sweep.
         """
         self._write_checked(f"{self._source}:wav:swe:step:{'prev' if back else 'next'}")
-
-    def trigger_sweep(self) -> None:
-        """Give the software trigger to a sweep that waits for one; raises DeviceError if none does."""
-        self._write_checked(f"{self._source}:wav:swe:soft")
 
     def sweep_problem(self) -> str | None:
         """Ask what in the present settings keeps a sweep from starting; None if nothing does."""
@@ -271,45 +165,45 @@ class KeysightLaser(KeysightLaserSettings):
         """
         link = self._live_link()
         with link.lock:
-            points = link.query(f"{self._source}:read:poin? llog", parse_integer)
-            if not 0 < points <= _LONGEST_LOG:
-                raise link.device_error(f"the log of the sweep has {points} points; nothing was logged")
+            points = self._ask_log_points(f"{self._source}:read:poin? llog")
             wavelength_m = link.query_block(
                 f"{self._source}:read:data? llog",
                 lambda data: _parse_log(data, points, self.plausible_wavelengths),
-                extra_time=8.0 * points / _LOG_BYTES_PER_S,
+                extra_time=8.0 * points / LOG_BYTES_PER_S,
             )
         return SweepLog(wavelength_m, np.full(points, math.nan), np.zeros(points, dtype=np.bool_))
 
-    def _check_sweep(self, planned: _Sweep) -> None:
-        self._check_wavelength(planned.start_m)
-        self._check_wavelength(planned.stop_m)
-        span_m = planned.stop_m - planned.start_m
-        if not (span_m > 0.0 and 0.0 < planned.speed_m_s < math.inf):
+    def _check_sweep_speed(self, planned: PlannedSweep) -> None:
+        if not (planned.stop_m > planned.start_m and 0.0 < planned.speed_m_s < math.inf):
             raise LimitError(
                 f"{self.name}: a sweep cannot go from {planned.start_m:g} m to {planned.stop_m:g} m with "
                 f"{planned.speed_m_s:g} m/s; the second wavelength must be the longer one and the speed positive. "
                 f"Nothing was changed"
             )
-        smallest = SMALLEST_STEP_M * (1.0 - _SLACK)
-        if not (smallest <= planned.step_m <= span_m and points_of(0.0, span_m, planned.step_m) <= _LONGEST_LOG):
-            raise LimitError(
-                f"{self.name}: a sweep over {span_m:g} m cannot have steps of {planned.step_m} m; steps are "
-                f"{SMALLEST_STEP_M} m or more, at most the sweep itself, and at most {_LONGEST_LOG} in number. Nothing "
-                f"was changed"
-            )
 
-    def _require_no_sweep(self) -> None:
-        state = self._ask_sweep_state()
-        if state != "stopped":
-            raise self._live_link().device_error(f"a sweep is {state} already; wait for its end or call stop_sweep()")
+    def _set_up_sweep(self, planned: PlannedSweep) -> None:
+        sweep = f"{self._source}:wav:swe"
+        self._write_checked(
+            f"{sweep}:mode cont",
+            f"{sweep}:star {m_to_nm(planned.start_m):.4f}nm",
+            f"{sweep}:stop {m_to_nm(planned.stop_m):.4f}nm",
+            f"{sweep}:step {m_to_nm(planned.step_m) * 1e3:.1f}pm",
+            f"{sweep}:spe {m_to_nm(planned.speed_m_s):.6f}nm/s",
+            f"{sweep}:cycl 1",
+            f"{sweep}:rep onew",
+            f"{self._trigger}:outp stf",
+            f"{self._trigger}:inp sws",
+            f"{sweep}:llog 1",
+        )
+        self._require_consistent()
+        self._check_power_over(planned)
 
     def _require_consistent(self) -> None:
         problem = self.sweep_problem()
         if problem is not None:
             raise self._live_link().device_error(f"the sweep was not started: {problem}")
 
-    def _check_power_over(self, planned: _Sweep) -> None:
+    def _check_power_over(self, planned: PlannedSweep) -> None:
         highest_w = self.highest_sweep_power(planned.start_m, planned.stop_m)
         power_w = self._ask_power()
         if power_w > highest_w * 10.0 ** (self.power_tolerance_db / 10.0):
@@ -323,14 +217,6 @@ class KeysightLaser(KeysightLaserSettings):
 
     def _ask_sweep_state(self) -> str:
         return self._live_link().query(f"{self._source}:wav:swe?", parse_sweep_state)
-
-    def _abandon_sweep(self) -> None:
-        """Stop a sweep after an error, which a second error must not hide."""
-        self._armed = None
-        try:
-            self._live_link().write(f"{self._source}:wav:swe 0")
-        except OptincError as error:
-            self.log.error("%s may still be sweeping: %s", self.name, error)
 
 
 def _parse_check(text: str) -> tuple[int, str]:

@@ -1,36 +1,17 @@
 """Santec TSL-550, TSL-570, TSL-710 and TSL-770 tunable lasers."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from qcodes.instrument import InstrumentBaseKWArgs
 from typing_extensions import Unpack
 
-from drivers._parsing import parse_integer
+from drivers._laser_sweep import LOG_BYTES_PER_S, PlannedSweep, SweepCommands
 from drivers._santec_settings import SantecSettings
 from drivers._santec_wire import LONGEST_LOG, parse_power_log, parse_sweep_state, parse_wavelength, parse_wavelength_log
-from drivers._sweep_log import SweepLog, log_problem, points_of
+from drivers._sweep_log import SweepLog
 from drivers.protocols import SimulatedAs
-from optinc_hw.errors import LimitError, OptincError
-
-_ARMING_S = 60.0
-_SWEEP_MARGIN_S = 20.0
-_LOG_BYTES_PER_S = 1e5
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """A sweep that is armed; m and m/s."""
-
-    start_m: float
-    stop_m: float
-    speed_m_s: float
-    step_m: float
-
-    @property
-    def duration_s(self) -> float:
-        return abs(self.stop_m - self.start_m) / self.speed_m_s
+from optinc_hw.errors import LimitError
 
 
 class SantecTSL570(SantecSettings):
@@ -42,7 +23,7 @@ class SantecTSL570(SantecSettings):
 
     ``sweep`` runs one continuous wavelength sweep and returns what the laser logged. ``arm_sweep`` and
     ``finish_sweep`` do the same in two parts, with time in between to make a power meter ready for the laser's
-    triggers.
+    triggers. A sweep may go either way; the light must be on for the powers of its log to mean anything.
 
     Parameters
     ----------
@@ -74,6 +55,12 @@ class SantecTSL570(SantecSettings):
 
     simulated_as: ClassVar = SimulatedAs(kind="santec_tsl570", option_keys=("model",))
 
+    _sweep_commands = SweepCommands(
+        start=":WAV:SWE 1", stop=":WAV:SWE 0", trigger=":WAV:SWE:SOFT", ignore_trigger=":TRIG:INP:STAN 0"
+    )
+    _smallest_step_m = 1e-13
+    _longest_log = LONGEST_LOG
+
     def __init__(
         self,
         name: str,
@@ -86,100 +73,8 @@ class SantecTSL570(SantecSettings):
         **kwargs: Unpack[InstrumentBaseKWArgs],
     ) -> None:
         super().__init__(name, address, model=model, timeout=timeout, max_power=max_power, visalib=visalib, **kwargs)
-        self._armed: _Sweep | None = None
         self._add_sweep_parameters()
         self._add_trigger_parameters()
-
-    def sweep(self, start_m: float, stop_m: float, speed_m_s: float, step_m: float) -> SweepLog:
-        """Run one continuous wavelength sweep and return its log; the light must be on for powers to mean anything.
-
-        Parameters
-        ----------
-        start_m, stop_m
-            Wavelengths in m at which it begins and ends; either may be the longer one.
-        speed_m_s
-            Speed in m/s, such as 10e-9.
-        step_m
-            Distance in m of the points of the log, and of the triggers that go out.
-
-        Raises
-        ------
-        LimitError
-            If the laser cannot sweep like this, or is set to emit more than ``max_power``; no sweep was started.
-        DeviceError
-            If the laser refuses, does not start or end in time, or logged another sweep; the sweep is stopped.
-        """
-        self.arm_sweep(start_m, stop_m, speed_m_s, step_m)
-        return self.finish_sweep()
-
-    def arm_sweep(self, start_m: float, stop_m: float, speed_m_s: float, step_m: float) -> None:
-        """Set a sweep up, tune to its start and wait there for a trigger; arguments and errors as for sweep()."""
-        planned = _Sweep(start_m, stop_m, speed_m_s, step_m)
-        self._check_sweep(planned)
-        with self._live_link().lock:
-            self._require_no_sweep()
-            self._check_emission()
-            self._driven = True
-            self._write_checked(f":WAV:SWE:SPE {self._speed_text(speed_m_s)}")
-            self._check_range(planned)
-            metres = self._uses_metres()
-            self._write_checked(
-                ":WAV:SWE:MOD 1",
-                f":WAV:SWE:STAR {self._length_in(metres, start_m)}",
-                f":WAV:SWE:STOP {self._length_in(metres, stop_m)}",
-                ":WAV:SWE:CYCL 1",
-                ":TRIG:OUTP 3",
-                ":TRIG:OUTP:SETT 0",
-                f":TRIG:OUTP:STEP {self._length_in(metres, step_m)}",
-                ":TRIG:INP:STAN 1",
-            )
-            self._target_wavelength = None
-            self._armed = planned
-        try:
-            # Nobody waits at the lock while the laser tunes: make_safe() must get through.
-            self._write_checked(":WAV:SWE 1")
-            self._wait_for_sweep("waiting for trigger", _ARMING_S)
-        except BaseException:
-            self._abandon_sweep()
-            raise
-
-    def finish_sweep(self, *, trigger: bool = True) -> SweepLog:
-        """Trigger the sweep that is armed, wait for its end, and return its log; errors as for sweep().
-
-        Parameters
-        ----------
-        trigger
-            False leaves the trigger to whoever is connected with the trigger input (``trigger_input``).
-        """
-        planned = self._armed
-        if planned is None:
-            raise LimitError(f"{self.name}: no sweep is armed; call arm_sweep() first. Nothing was changed")
-        try:
-            if trigger:
-                self.trigger_sweep()
-            self._wait_for_sweep("stopped", planned.duration_s + _SWEEP_MARGIN_S)
-        except BaseException:
-            self._abandon_sweep()
-            raise
-        self._armed = None
-        self._write_checked(":TRIG:INP:STAN 0")
-        log = self.read_sweep_log()
-        problem = log_problem(log.wavelength_m, planned.start_m, planned.stop_m, planned.step_m)
-        if problem is not None:
-            raise self._live_link().device_error(f"the sweep is not the one that was asked for: {problem}; repeat it")
-        return log
-
-    def stop_sweep(self) -> None:
-        """Stop whatever sweep runs or waits; the laser stays at the wavelength that it has.
-
-        Raises
-        ------
-        DeviceError
-            If the laser refuses or does not stop.
-        """
-        self._armed = None
-        self._write_checked(":WAV:SWE 0", ":TRIG:INP:STAN 0")
-        self._wait_for_sweep("stopped", _ARMING_S)
 
     def start_sweep(self, *, repeat: bool = False) -> None:
         """Start sweeps with the settings of the ``sweep_...`` parameters; ``repeat`` goes on until ``stop_sweep``.
@@ -198,10 +93,6 @@ class SantecTSL570(SantecSettings):
             self._target_wavelength = None
             self._write_checked(":WAV:SWE:REP" if repeat else ":WAV:SWE 1")
 
-    def trigger_sweep(self) -> None:
-        """Give the software trigger to a sweep that waits for one; raises DeviceError if none does."""
-        self._write_checked(":WAV:SWE:SOFT")
-
     def read_sweep_log(self) -> SweepLog:
         """Read the log of the latest sweep.
 
@@ -214,10 +105,8 @@ class SantecTSL570(SantecSettings):
         """
         link = self._live_link()
         with link.lock:
-            points = link.query(":READ:POIN?", parse_integer)
-            if not 0 < points <= LONGEST_LOG:
-                raise link.device_error(f"the log of the sweep has {points} points; nothing was logged")
-            patience = 4.0 * points / _LOG_BYTES_PER_S
+            points = self._ask_log_points(":READ:POIN?")
+            patience = 4.0 * points / LOG_BYTES_PER_S
             wavelength_m = link.query_block(
                 ":READ:DAT?", lambda data: parse_wavelength_log(data, points), extra_time=patience
             )
@@ -226,18 +115,25 @@ class SantecTSL570(SantecSettings):
             )
         return SweepLog(wavelength_m, power_w, np.isfinite(power_w))
 
-    def _check_sweep(self, planned: _Sweep) -> None:
-        self._check_wavelength(planned.start_m)
-        self._check_wavelength(planned.stop_m)
+    def _check_sweep_speed(self, planned: PlannedSweep) -> None:
         self._check_speed(planned.speed_m_s)
-        span_m = abs(planned.stop_m - planned.start_m)
-        if not (1e-13 <= planned.step_m <= span_m and points_of(0.0, span_m, planned.step_m) <= LONGEST_LOG):
-            raise LimitError(
-                f"{self.name}: a sweep over {span_m:g} m cannot have steps of {planned.step_m} m; steps are 1e-13 m or "
-                f"more, at most the sweep itself, and at most {LONGEST_LOG} in number. Nothing was changed"
-            )
 
-    def _check_range(self, planned: _Sweep) -> None:
+    def _set_up_sweep(self, planned: PlannedSweep) -> None:
+        self._write_checked(f":WAV:SWE:SPE {self._speed_text(planned.speed_m_s)}")
+        self._check_range(planned)
+        metres = self._uses_metres()
+        self._write_checked(
+            ":WAV:SWE:MOD 1",
+            f":WAV:SWE:STAR {self._length_in(metres, planned.start_m)}",
+            f":WAV:SWE:STOP {self._length_in(metres, planned.stop_m)}",
+            ":WAV:SWE:CYCL 1",
+            ":TRIG:OUTP 3",
+            ":TRIG:OUTP:SETT 0",
+            f":TRIG:OUTP:STEP {self._length_in(metres, planned.step_m)}",
+            ":TRIG:INP:STAN 1",
+        )
+
+    def _check_range(self, planned: PlannedSweep) -> None:
         """Check the ends of the sweep against the laser's range at the speed that is set."""
         if not self._abilities.two_command_sets:
             return  # these cannot be asked; the laser itself refuses what it cannot do
@@ -251,19 +147,8 @@ class SantecTSL570(SantecSettings):
                 f"speed may have wider limits"
             )
 
-    def _require_no_sweep(self) -> None:
-        state = self._live_link().query(":WAV:SWE?", parse_sweep_state)
-        if state != "stopped":
-            raise self._live_link().device_error(f"a sweep is {state} already; wait for its end or call stop_sweep()")
+    def _ask_sweep_state(self) -> str:
+        return self._live_link().query(":WAV:SWE?", parse_sweep_state)
 
-    def _wait_for_sweep(self, state: str, deadline_s: float) -> None:
-        link = self._live_link()
-        self._wait_until(lambda: link.query(":WAV:SWE?", parse_sweep_state) == state, deadline_s, f"come to {state!r}")
-
-    def _abandon_sweep(self) -> None:
-        """Stop a sweep after an error, which a second error must not hide."""
-        self._armed = None
-        try:
-            self._live_link().write(":WAV:SWE 0")
-        except OptincError as error:
-            self.log.error("%s may still be sweeping: %s", self.name, error)
+    def _waits_for_trigger(self) -> bool:
+        return self._ask_sweep_state() == "waiting for trigger"
