@@ -1,7 +1,7 @@
 # make demo   install everything into .venv and run the main job end to end on a simulated bench
 #             (make demo ARGS='--ports 4 --seed 1')
 # make test   install everything into .venv and run the tests
-# make bench  install other libraries too and compare the mesh engine with them (make bench ARGS=--quick)
+# make bench  install other libraries too and compare mesh engine and drivers with them (make bench ARGS=--quick)
 # make lint   style and import rules      make types   mypy --strict
 # make clean  remove .venv, caches and the demo's report
 
@@ -39,6 +39,7 @@ test: $(STAMP)
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/mesh.py $(ARGS)
+	$(BIN)/python benchmarks/instruments.py $(ARGS)
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
