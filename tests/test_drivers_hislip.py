@@ -109,7 +109,9 @@ def test_late_replies_are_cleared_away(arrives):
         link.timeout = 5.0
         late.set()
         if arrives == "before the next question":
-            while not link._port._resource.read_stb() & MESSAGE_AVAILABLE:
+            resource = link._port._resource
+            resource.timeout = 5000  # the link has left a short one
+            while not resource.read_stb() & MESSAGE_AVAILABLE:
                 pass
         assert link.query("B?", parse_number) == 2.0
         assert link.query("B?", parse_number) == 2.0
