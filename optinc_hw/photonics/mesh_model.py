@@ -9,10 +9,9 @@ from torch import Tensor
 
 from optinc_hw.errors import MatrixError
 from optinc_hw.photonics import _engine, _torch_mesh
-from optinc_hw.photonics._matrices import Gradients, LosslessPass, Pass, matrices
 from optinc_hw.photonics._mesh import MeshImperfections
+from optinc_hw.photonics._mesh_autograd import Fields, Settings, Transfer, forward_matrix, version
 from optinc_hw.photonics._mzi import IDEAL_ETA
-from optinc_hw.photonics._once import once
 from optinc_hw.photonics.mesh_layout import MeshLayout
 
 Backend = Literal["auto", "numba", "torch"]
@@ -128,7 +127,7 @@ class MeshModel:
             made = _turned(output, _torch_mesh.transfer(self.layout, _torch_mesh.cells(theta, phi, couplings)))
             return made.expand(*batch, n, n)
         if batch == ():
-            return _Transfer.apply(theta, phi, output, couplings, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
+            return Transfer.apply(theta, phi, output, couplings, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         flat = [_flat(part, batch) for part in (theta, phi)]
         rest = None if output is None else _flat(output, batch)
         if n <= _SMALL_MESH and len(flat[0]) >= _LARGE_BATCH:
@@ -136,7 +135,7 @@ class MeshModel:
             fields = self._settings(flat[0], flat[1], couplings, plan, batch, identity)
             return _turned(rest, fields).reshape(*batch, n, n)
         chips = couplings if couplings.ndim == 2 else _flat(couplings, batch, 2)
-        made = _Transfer.apply(*flat, rest, chips, self.layout, plan)  # type: ignore[no-untyped-call]
+        made = Transfer.apply(*flat, rest, chips, self.layout, plan)  # type: ignore[no-untyped-call]
         return made.reshape(*batch, n, n)  # type: ignore[no-any-return]
 
     def apply(self, theta: Tensor, phi: Tensor, output: Tensor | None, fields: Tensor) -> Tensor:
@@ -170,8 +169,8 @@ class MeshModel:
         alone = all(part is None or part.ndim == 1 for part in (theta, phi, output)) and couplings.ndim == 2
         if alone and fields.ndim == 2 and self._compiled(theta):
             if not torch.is_grad_enabled():
-                return _made(theta, phi, output, couplings, self.layout, plan, "none")[0] @ fields
-            return _Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
+                return forward_matrix(theta, phi, output, couplings, self.layout, plan, "none")[0] @ fields
+            return Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         batch = _batch(theta, phi, output, couplings)
         sent_batch = _together("phases and fields", torch.Size(batch), fields.shape[:-2])
         if math.prod(batch) == 1 or fields.shape[-1] > _NARROW * n:
@@ -197,7 +196,7 @@ class MeshModel:
         fields: Tensor,
     ) -> Tensor:
         own = couplings if couplings.ndim == 2 else _flat(couplings, batch, 2).permute(1, 2, 0)
-        return _Settings.apply(theta.T, phi.T, own, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
+        return Settings.apply(theta.T, phi.T, own, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
 
     def _compiled(self, theta: Tensor) -> bool:
         if self._backend == "auto":
@@ -213,7 +212,7 @@ class MeshModel:
             if value is not None and (value.dtype not in _PRECISIONS or value.dtype != theta.dtype):
                 raise MatrixError(f"{name} is {value.dtype}; phases must all be float32 or all float64")
         given = [value for value in self._elements if value is not None]
-        source = (theta.dtype, theta.device, *map(_version, given))
+        source = (theta.dtype, theta.device, *map(version, given))
         fixed = self._fixed
         if fixed is not None and fixed[0] == source:
             return fixed[1:]
@@ -259,11 +258,6 @@ def _flat(value: Tensor, batch: tuple[int, ...], trailing: int = 1) -> Tensor:
     return value.expand(*batch, *tail).reshape(math.prod(batch), *tail)
 
 
-def _version(value: Tensor) -> int | None:
-    """How often a tensor was changed in place; None if torch does not count."""
-    return None if value.is_inference() else value._version  # noqa: SLF001 - torch has no other name for it
-
-
 def _turned(output: Tensor | None, rows: Tensor) -> Tensor:
     if output is None:
         return rows
@@ -272,137 +266,3 @@ def _turned(output: Tensor | None, rows: Tensor) -> Tensor:
 
 def _complex(dtype: torch.dtype) -> torch.dtype:
     return torch.complex64 if dtype == torch.float32 else torch.complex128
-
-
-class _Transfer(torch.autograd.Function):
-    """Matrices (..., n, n) from phases (..., K) and (..., n) and couplings (K, 6) or (B, K, 6); at most one axis B."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        theta: Tensor,
-        phi: Tensor,
-        output: Tensor | None,
-        couplings: Tensor,
-        layout: MeshLayout,
-        plan: _engine.Plan,
-    ) -> Tensor:
-        made, ctx.made = _made(theta, phi, output, couplings, layout, plan, _wanted(ctx))
-        ctx.layout, ctx.shared = layout, couplings.ndim == 2
-        ctx.save_for_backward(output, theta, phi, couplings, made)  # undoing starts from the matrix: torch watches it
-        return made
-
-    @staticmethod
-    @once
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        output, n = ctx.saved_tensors[0], ctx.layout.ports
-        parts = ctx.made.pull(_array(grad.reshape(math.prod(grad.shape[:-2]), n, n)))
-        return (*_gradients(ctx, output, parts, grad.shape[:-2]), None, None)
-
-
-class _Fields(torch.autograd.Function):
-    """Fields (n, w) behind one setting: the matrix is made, used and differentiated in one step."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        theta: Tensor,
-        phi: Tensor,
-        output: Tensor | None,
-        couplings: Tensor,
-        fields: Tensor,
-        layout: MeshLayout,
-        plan: _engine.Plan,
-    ) -> Tensor:
-        made, ctx.made = _made(theta, phi, output, couplings, layout, plan, _wanted(ctx))
-        ctx.layout, ctx.shared = layout, True
-        ctx.save_for_backward(output, fields, made, theta, phi, couplings)
-        outputs = made @ fields
-        if isinstance(ctx.made, LosslessPass):
-            ctx.outputs, ctx.version = outputs.detach(), _version(outputs)
-        return outputs
-
-    @staticmethod
-    @once
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        output, fields, made = ctx.saved_tensors[:3]
-        back = made.mH @ grad if ctx.needs_input_grad[4] else None
-        if not any(ctx.needs_input_grad[:4]):
-            return None, None, None, None, back, None, None
-        if isinstance(ctx.made, LosslessPass):
-            # The caller may have changed the outputs in place since.
-            outputs = ctx.outputs if _version(ctx.outputs) == ctx.version else made @ fields
-            parts = ctx.made.pull_product(_array(outputs @ grad.mH)[None])
-        else:
-            parts = ctx.made.pull(_array(grad @ fields.mH)[None])
-        return (*_gradients(ctx, output, parts, ()), back, None, None)
-
-
-def _wanted(ctx: Any) -> Gradients:
-    """Of theta, phi, output and couplings, the first four inputs."""
-    if ctx.needs_input_grad[3]:
-        return "all"
-    return "phases" if any(ctx.needs_input_grad[:3]) else "none"
-
-
-def _array(value: Tensor) -> _engine.Array:
-    return value.detach().resolve_neg().resolve_conj().numpy()
-
-
-def _made(
-    theta: Tensor,
-    phi: Tensor,
-    output: Tensor | None,
-    couplings: Tensor,
-    layout: MeshLayout,
-    plan: _engine.Plan,
-    gradients: Gradients,
-) -> tuple[Tensor, Pass]:
-    batch, n = theta.shape[:-1], layout.ports
-    rest = theta.new_zeros(*batch, n) if output is None else output
-    if not batch:
-        theta, phi, rest = theta[None], phi[None], rest[None]
-    cells = couplings if couplings.ndim == 3 else couplings[None]
-    made = matrices(layout, _array(theta), _array(phi), _array(rest), _array(cells), plan, gradients)
-    return torch.from_numpy(made.matrix if batch else made.matrix[0]), made
-
-
-def _gradients(
-    ctx: Any, output: Tensor | None, parts: tuple[_engine.Array, ...], batch: tuple[int, ...]
-) -> tuple[Tensor | None, ...]:
-    """Gradients (B, ...) by theta, phi, output and couplings as tensors with the leading axes of the matrices."""
-    theta, phi, out = (torch.from_numpy(part if batch else part[0]) for part in parts[:3])
-    statics = parts[3].sum(0) if ctx.shared else parts[3]
-    couplings = torch.from_numpy(statics) if ctx.needs_input_grad[3] else None
-    return theta, phi, None if output is None else out, couplings
-
-
-class _Settings(torch.autograd.Function):
-    """Fields (B, n, w) behind the mesh from phases (K, B), couplings (K, 6) or (K, 6, B), and fields (B, n, w)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        theta: Tensor,
-        phi: Tensor,
-        couplings: Tensor,
-        fields: Tensor,
-        layout: MeshLayout,
-        plan: _engine.Plan,
-    ) -> Tensor:
-        cells, sent = _array(couplings.contiguous()), _array(fields)
-        undo = any(ctx.needs_input_grad)
-        got, ctx.sweep = _engine.settings(layout, _array(theta), _array(phi), cells, sent, plan, undo=undo)
-        ctx.layout = layout
-        ctx.save_for_backward(theta, phi, couplings, fields if ctx.needs_input_grad[3] else None)
-        return torch.from_numpy(got)
-
-    @staticmethod
-    @once
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        statics = ctx.needs_input_grad[2]
-        theta, phi, couplings, fields = _engine.settings_vjp(ctx.layout, ctx.sweep, _array(grad), statics=statics)
-        static = None
-        if couplings is not None:
-            static = torch.from_numpy(couplings.sum(axis=2) if ctx.sweep.couplings.ndim == 2 else couplings)
-        return torch.from_numpy(theta), torch.from_numpy(phi), static, torch.from_numpy(fields), None, None
