@@ -1,8 +1,9 @@
-"""Meshes as plain dense products in torch, and settings drawn for them: what the engine is compared with."""
+"""Meshes as plain dense products in torch, settings drawn for them, and gradients of both: to compare with."""
 
 import torch
+from torch.autograd import grad
 
-from optinc_hw.photonics import MeshLayout, RectangularLayout, TriangularLayout
+from optinc_hw.photonics import MeshLayout, MeshModel, RectangularLayout, TriangularLayout
 
 ELEMENTS = ("eta_in", "eta_out", "transmission", "arms")
 BACKENDS = ("numba", "torch")
@@ -74,3 +75,32 @@ def apart(got, expected):
         return 0.0
     scale = max(float(expected.detach().abs().max()), 1e-300)
     return float((got.detach() - expected.detach()).abs().max()) / scale
+
+
+def leaves(values):
+    return [value.detach().clone().requires_grad_() for value in values]
+
+
+def weighed(made):
+    """A real number that depends on all real and imaginary parts, unevenly and not linearly."""
+    weights = torch.linspace(0.3, 1.7, made.numel(), dtype=made.real.dtype).reshape(made.shape)
+    return (weights * (made.real + (made.imag - 0.2) ** 2)).sum()
+
+
+def model_gradients(layout, backend, phases, elements, fields):
+    """Gradients by phases, elements and fields of the outputs and the matrix together."""
+    given = leaves([*phases, *elements.values(), fields])
+    model = MeshModel(layout, backend=backend, **dict(zip(elements, given[3:-1], strict=True)))
+    loss = weighed(model.apply(*given[:3], given[-1])) + weighed(model.matrix(*given[:3]))
+    return grad(loss, given, materialize_grads=True)
+
+
+def dense_gradients(layout, phases, elements, fields):
+    """The same by plain autograd through dense products."""
+    given = leaves([*phases, *elements.values(), fields])
+    made = dense_matrix(layout, *given[:3], **dict(zip(elements, given[3:-1], strict=True)))
+    return grad(weighed(made @ given[-1]) + weighed(made), given, materialize_grads=True)
+
+
+def furthest(got, expected):
+    return max(apart(a.to(b.dtype), b) for a, b in zip(got, expected, strict=True))
