@@ -1,8 +1,19 @@
 """Settings of other people's software."""
 
+import importlib.util
 import json
+import sys
+from types import ModuleType
 
 import pytest
+
+if importlib.util.find_spec("tkinter") is None:
+    # LabExT imports the names of a window that its instruments never open; some Pythons come without tkinter.
+    windows = ModuleType("tkinter")
+    for name in ("Label", "Toplevel", "ttk"):
+        setattr(windows, name, type(name, (), {}))
+    windows.TclError = type("TclError", (Exception,), {})
+    sys.modules["tkinter"] = windows
 
 
 @pytest.fixture
