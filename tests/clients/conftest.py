@@ -10,7 +10,7 @@ import pytest
 if importlib.util.find_spec("tkinter") is None:
     # LabExT imports the names of a window that its instruments never open; some Pythons come without tkinter.
     windows = ModuleType("tkinter")
-    for name in ("Label", "Toplevel", "ttk"):
+    for name in ("Label", "Toplevel", "messagebox", "ttk"):
         setattr(windows, name, type(name, (), {}))
     windows.TclError = type("TclError", (Exception,), {})
     sys.modules["tkinter"] = windows
