@@ -55,6 +55,8 @@ class HeaterLimits:
         self._max_current = [full_current] * count
         self._max_power = [full_voltage * full_current] * count
         self._resistance = [math.nan] * count
+        self._load_limited = False
+        """Whether a channel ever got a limit of current or power below full scale."""
 
     def set(self, channel: int, max_voltage: float | None, max_current: float | None, max_power: float | None) -> None:
         """Set limits of one channel in V, A and W; None leaves a limit as it is.
@@ -79,6 +81,7 @@ class HeaterLimits:
         for limits, _, value, _, _ in checked:
             if value is not None:
                 limits[channel] = value
+        self._load_limited |= max_current is not None or max_power is not None
 
     def max_voltage(self, channel: int) -> float:
         """Voltage limit of a channel in V."""
@@ -116,6 +119,8 @@ class HeaterLimits:
 
     def unproven(self, voltages: Mapping[int, float]) -> list[int]:
         """Return the channels whose voltage in V could exceed the current or power limit for all that is known."""
+        if not self._load_limited:
+            return []
         unknown = [channel for channel in voltages if math.isnan(self._resistance[channel])]
         return [channel for channel in unknown if self._could_exceed(channel, voltages[channel])]
 

@@ -25,6 +25,8 @@ def ramp_steps(start: Mapping[int, float], target: Mapping[int, float], step: fl
             for channel, end in moving.items()
         }
         yield moves
+        if moves == moving:
+            return
         moving = {channel: end for channel, end in moving.items() if moves[channel] != end}
 
 
