@@ -245,8 +245,8 @@ class HeaterOutputs:
         """Where channels start: at the voltage last set or declared, else at the one that is read; in V."""
         self._confirm(moving)
         start = {channel: self.known[channel] for channel in moving}
-        unknown = [channel for channel, volts in start.items() if math.isnan(volts)]
-        if unknown:
+        if any(map(math.isnan, start.values())):
+            unknown = [channel for channel, volts in start.items() if math.isnan(volts)]
             if not self.wire.tells_voltage:
                 raise LimitError(
                     f"{self._owner}: the voltages of channels {unknown} are not known and the instrument cannot tell "

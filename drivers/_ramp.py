@@ -18,15 +18,17 @@ def ramp_steps(start: Mapping[int, float], target: Mapping[int, float], step: fl
     while moving:
         count += 1
         travel = count * step
+        reach = travel * (1.0 + _ROUNDING)
+        if all([abs(end - start[channel]) <= reach for channel, end in moving.items()]):
+            yield moving
+            return
         moves = {
             channel: end
-            if abs(end - start[channel]) <= travel * (1.0 + _ROUNDING)
+            if abs(end - start[channel]) <= reach
             else start[channel] + math.copysign(travel, end - start[channel])
             for channel, end in moving.items()
         }
         yield moves
-        if moves == moving:
-            return
         moving = {channel: end for channel, end in moving.items() if moves[channel] != end}
 
 
