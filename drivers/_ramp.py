@@ -19,7 +19,7 @@ def ramp_steps(start: Mapping[int, float], target: Mapping[int, float], step: fl
         count += 1
         travel = count * step
         reach = travel * (1.0 + _ROUNDING)
-        if all([abs(end - start[channel]) <= reach for channel, end in moving.items()]):
+        if all(abs(end - start[channel]) <= reach for channel, end in moving.items()):
             yield moving
             return
         moves = {
