@@ -236,6 +236,7 @@ def test_d20_an_interrupt_ends_an_opening_that_nobody_answers(name):
         finally:
             caller.join()
             heaters.device.close()
+        assert rig.faults.counts()["device"]  # the interrupt came while nobody answered
         assert not Instrument.exist("second")
         assert heaters.chip.heater_voltage(0) == 0.0
 
