@@ -36,6 +36,7 @@ _TWIN_DIMS = {
     "input_eta": (("input", "coupler"), "rad"), "mesh_eta": (("mzi", "coupler"), "rad"),
     "attenuator_eta": (("port", "coupler"), "rad"), "receiver_eta": (("port",), "rad"),
     "input_amplitude": (("input",), "W^0.5"), "mzi_transmission": (("mzi",), "1"),
+    "arm_loss": (("mzi", "arm"), "1"), "second_order": (("second_order_term",), "1/rad"),
     "output_transmission": (("port",), "1"), "lo_amplitude": (("port",), "W^0.5"), "gain": (("detector",), "1"),
     "dark_w": (("detector",), "W"),
 }  # fmt: skip

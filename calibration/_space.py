@@ -10,7 +10,7 @@ from calibration._session import Array
 from optinc_hw.photonics import ChipElements, ChipLayout, TwinParameters
 from optinc_hw.photonics.arms import bare_arms
 
-ELEMENTS = tuple(f.name for f in fields(ChipElements) if f.name != "dark_w")
+ELEMENTS = tuple(f.name for f in fields(ChipElements) if f.name not in ("arm_loss", "dark_w"))
 """Static elements that are fitted; dark readings are measured."""
 LOG_BLOCKS = ("efficiency", "input_amplitude", "mzi_transmission", "output_transmission", "lo_amplitude", "gain")
 """Positive parameters, fitted as logarithms."""

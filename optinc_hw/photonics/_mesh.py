@@ -113,6 +113,9 @@ class MeshImperfections:
     stuck_theta, stuck_phi
         Phases ``(..., K)`` in rad at which MZIs are stuck whatever they are set to, in the placement of the phases;
         NaN where an MZI follows. None means that all follow.
+    behind
+        Field transmission ``(..., K, 2)`` of the upper and lower waveguide behind each MZI, relative to what
+        ``transmission`` says, so that it may exceed 1; None means 1.
     """
 
     eta_in: NDArray[np.float64]
@@ -121,6 +124,7 @@ class MeshImperfections:
     arms: NDArray[np.float64] | None = None
     stuck_theta: NDArray[np.float64] | None = None
     stuck_phi: NDArray[np.float64] | None = None
+    behind: NDArray[np.float64] | None = None
 
     @classmethod
     def ideal(cls, layout: MeshLayout) -> "MeshImperfections":
@@ -137,11 +141,11 @@ class MeshImperfections:
             If a shape does not fit, a value is not finite, or a transmission is not between 0 and 1.
         """
         mzis = len(layout.mzis)
-        for name in ("eta_in", "eta_out", "transmission", "arms", "stuck_theta", "stuck_phi"):
+        for name in ("eta_in", "eta_out", "transmission", "arms", "stuck_theta", "stuck_phi", "behind"):
             values = getattr(self, name)
             if values is None:
                 continue
-            tail = (mzis, 2) if name == "arms" else (mzis,)
+            tail = (mzis, 2) if name in ("arms", "behind") else (mzis,)
             shape = np.shape(values)
             if shape[len(shape) - len(tail) :] != tail:
                 raise MatrixError(f"{name} has shape {shape}, the layout needs {tail} (and leading axes of a batch)")
@@ -152,6 +156,8 @@ class MeshImperfections:
             check_finite(name, values)
             if name in ("transmission", "arms") and ((values < 0.0) | (values > 1.0)).any():
                 raise MatrixError(f"{name} must lie between 0 and 1: a mesh does not amplify")
+            if name == "behind" and (values < 0.0).any():
+                raise MatrixError("behind holds a negative transmission; give its size, and the sign to phases")
 
 
 def check_finite(name: str, values: NDArray[np.float64]) -> None:

@@ -127,6 +127,10 @@ def mesh_couplings(imperfections: MeshImperfections) -> NDArray[np.float64]:
     through = np.asarray(imperfections.transmission, np.float64)[..., None] * arms
     cosine, sine = np.cos(imperfections.eta_out)[..., None], np.sin(imperfections.eta_out)[..., None]
     second = np.stack(np.broadcast_arrays(cosine * through, sine * through), axis=-1)
+    if imperfections.behind is not None:  # entries of the upper row: cosine of the upper arm, sine of the lower one
+        upper, lower = np.asarray(imperfections.behind)[..., 0], np.asarray(imperfections.behind)[..., 1]
+        rows = np.stack([np.stack([upper, lower], axis=-1), np.stack([lower, upper], axis=-1)], axis=-2)
+        second = second * rows
     first = np.stack([np.cos(imperfections.eta_in), np.sin(imperfections.eta_in)], axis=-1)
     batch = np.broadcast_shapes(first.shape[:-1], second.shape[:-2])
     first, second = np.broadcast_to(first, (*batch, 2)), np.broadcast_to(second, (*batch, 2, 2))

@@ -18,7 +18,7 @@ ATTENUATOR_ARM_GAP = 0.5
 
 @dataclass(frozen=True)
 class BareArms:
-    """The A waveguide sections without a heater whose phase reaches a receiver.
+    """The A waveguide sections without a heater whose phase reaches a receiver, or whose effect is nothing.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ def bare_arms(layout: ChipLayout) -> BareArms:
     heaters, unit = layout.heater_sites, np.eye(len(layout.heaters))
     # Columns from the last to the first: a phase before a column is known from those behind it.
     columns: list[_Arms] = []
-    behind = unit[layout.output_phase]
+    # Phases behind the mesh mean nothing to power detectors.
+    behind = unit[layout.output_phase] if layout.homodynes else np.zeros((layout.ports, len(unit)))
     for column in reversed(range(layout.mesh.depth)):
         behind, arms = _before_column(layout, column, behind, unit)
         columns.append(arms)
@@ -50,7 +51,9 @@ def bare_arms(layout: ChipLayout) -> BareArms:
         for out, att in zip(layout.output_phase, layout.attenuator, strict=True)
     ]
     arms = [*inputs, *(arm for column in reversed(columns) for arm in column), *attenuators]
-    return BareArms(np.array([(x, y) for x, y, _ in arms]), np.stack([effect for *_, effect in arms], axis=1))
+    sites = np.array([(x, y) for x, y, _ in arms], dtype=np.float64).reshape(-1, 2)
+    effects = np.array([effect for *_, effect in arms], dtype=np.float64).reshape(-1, len(heaters))
+    return BareArms(sites, effects.T.copy())
 
 
 _Arms = list[tuple[float, float, NDArray[np.float64]]]

@@ -10,6 +10,9 @@ from optinc_hw.photonics.twin import TwinParameters
 _TWO_PI = 2.0 * np.pi
 EFFORT = 1000
 """Branches that the search for the least power may take where bounds do not prove it; never a wall time."""
+_CURVED_ROUNDS = 30
+_CURVED_TOLERANCE = 1e-9
+"""Second-order heating is found by iteration, until phases move by less than this, in rad."""
 
 
 def power_from_voltage(voltage_v: ArrayLike, resistance_ohm: ArrayLike, beta_per_w: ArrayLike) -> NDArray[np.float64]:
@@ -87,14 +90,30 @@ def solve_powers(
     missing = np.asarray(phases, float) - parameters.offset[indices] - np.asarray(background, float)
     rows = missing.reshape(-1, len(indices))
     limit = np.broadcast_to(np.asarray(max_power_w, float), missing.shape).reshape(rows.shape)
-    turns, _ = reduced(rows)
     ceiling = np.minimum(limit / heating.price, FAR)
-    settled = settle(heating, turns, ceiling)
-    whole = settled.turns
-    for row in np.flatnonzero(~settled.proven):
-        whole[row] = _searched(parameters, indices, heating, turns[row], ceiling[row])
-    power = np.clip(heating.own(turns + whole) * heating.price, 0.0, limit)
+    curved = np.zeros_like(rows)
+    for _ in range(_CURVED_ROUNDS):
+        turns, _ = reduced(rows - curved)
+        settled = settle(heating, turns, ceiling)
+        whole = settled.turns
+        for row in np.flatnonzero(~settled.proven):
+            whole[row] = _searched(parameters, indices, heating, turns[row], ceiling[row])
+        power = np.clip(heating.own(turns + whole) * heating.price, 0.0, limit)
+        before, curved = curved, _curvature(parameters, indices, power)
+        if np.abs(curved - before).max(initial=0.0) < _CURVED_TOLERANCE:
+            break
     return np.asarray(power.reshape(missing.shape), dtype=np.float64)
+
+
+def _curvature(
+    parameters: TwinParameters, indices: NDArray[np.intp], power_w: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Phases (rows, h) in rad that second-order heating adds at powers (rows, h) of the chosen heaters."""
+    if not parameters.second_order.any():
+        return np.zeros_like(power_w)
+    every = np.zeros((len(power_w), len(parameters.offset)))
+    every[:, indices] = power_w
+    return np.asarray(parameters.curvature(every))[:, indices]
 
 
 def reduced(missing: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

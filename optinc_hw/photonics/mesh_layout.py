@@ -105,6 +105,16 @@ class MeshLayout:
         return rows
 
     @cached_property
+    def before_upper(self) -> NDArray[np.int64]:
+        """What is before the upper input of each MZI, (K,): output 2 k (upper) or 2 k + 1 of MZI k, or 2 K + input."""
+        last = [2 * len(self.mzis) + mode for mode in range(self.ports)]
+        before = np.empty(len(self.mzis), dtype=np.int64)
+        for k, (_, mode) in enumerate(self.mzis):
+            before[k] = last[mode]
+            last[mode : mode + 2] = 2 * k, 2 * k + 1
+        return before
+
+    @cached_property
     def layers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Indices (K,) of the MZIs in an order of layers, each from the top, and where layers start, (L + 1,).
 

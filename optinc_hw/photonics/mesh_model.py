@@ -39,6 +39,8 @@ class MeshModel:
         Field transmission ``(..., K)`` of each MZI; None means 1.
     arms
         Field transmission ``(..., K, 2)`` of the arms between its couplers; None means 1.
+    behind
+        Field transmission ``(..., K, 2)`` of the upper and lower waveguide behind it; None means 1.
     backend
         ``"auto"`` chooses by device; ``"torch"`` uses torch operations everywhere, whose matrices can be
         differentiated twice; ``"numba"`` insists on the kernels.
@@ -62,6 +64,7 @@ class MeshModel:
         eta_out: Tensor | None = None,
         transmission: Tensor | None = None,
         arms: Tensor | None = None,
+        behind: Tensor | None = None,
         backend: Backend = "auto",
     ) -> None:
         if backend not in ("auto", "numba", "torch"):
@@ -69,12 +72,12 @@ class MeshModel:
         mzis = len(layout.mzis)
         for name, value, tail in (
             ("eta_in", eta_in, (mzis,)), ("eta_out", eta_out, (mzis,)), ("transmission", transmission, (mzis,)),
-            ("arms", arms, (mzis, 2)),
+            ("arms", arms, (mzis, 2)), ("behind", behind, (mzis, 2)),
         ):  # fmt: skip
             if value is not None and tuple(value.shape[-len(tail) :]) != tail:
                 raise MatrixError(f"{name} has shape {tuple(value.shape)}, the layout needs (..., *{tail})")
         self.layout = layout
-        self._elements = (eta_in, eta_out, transmission, arms)
+        self._elements = (eta_in, eta_out, transmission, arms, behind)
         self._backend = backend
         self._fixed: tuple[tuple[Any, ...], Tensor, _engine.Plan] | None = None  # what it was made from comes first
 
@@ -96,9 +99,11 @@ class MeshModel:
         imperfections.check(layout)
         if imperfections.stuck_theta is not None or imperfections.stuck_phi is not None:
             raise MatrixError("a MeshModel follows every phase; give it the values of stuck phases in theta and phi")
-        values = (getattr(imperfections, name) for name in ("eta_in", "eta_out", "transmission", "arms"))
-        tensors = [None if v is None else torch.as_tensor(v, dtype=dtype, device=device) for v in values]
-        return cls(layout, eta_in=tensors[0], eta_out=tensors[1], transmission=tensors[2], arms=tensors[3])
+        values = (getattr(imperfections, name) for name in ("eta_in", "eta_out", "transmission", "arms", "behind"))
+        eta_in, eta_out, transmission, arms, behind = (
+            None if v is None else torch.as_tensor(v, dtype=dtype, device=device) for v in values
+        )
+        return cls(layout, eta_in=eta_in, eta_out=eta_out, transmission=transmission, arms=arms, behind=behind)
 
     def matrix(self, theta: Tensor, phi: Tensor, output: Tensor | None = None) -> Tensor:
         """Compute transfer matrices.
@@ -232,7 +237,11 @@ def _couplings(layout: MeshLayout, elements: tuple[Tensor | None, ...], like: Te
     )
     upper, lower = (common, common) if elements[3] is None else (common[..., None] * elements[3].to(like)).unbind(-1)
     cosine, sine = torch.cos(eta_out), torch.sin(eta_out)
-    parts = (torch.cos(eta_in), torch.sin(eta_in), cosine * upper, sine * upper, cosine * lower, sine * lower)
+    out_upper, out_lower = (common.new_ones(()),) * 2 if elements[4] is None else elements[4].to(like).unbind(-1)
+    parts = (
+        torch.cos(eta_in), torch.sin(eta_in), cosine * upper * out_upper, sine * upper * out_lower,
+        cosine * lower * out_lower, sine * lower * out_upper,
+    )  # fmt: skip
     batch = _together("elements", *(part.shape for part in parts))
     return torch.stack([part.expand(batch) for part in parts], dim=-1)
 

@@ -251,6 +251,7 @@ def _checked(
         ("arms", 2),
         ("stuck_theta", 1),
         ("stuck_phi", 1),
+        ("behind", 2),
     ):
         values = getattr(imperfections, name)
         if np.ndim(values) > tail:

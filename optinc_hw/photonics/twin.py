@@ -8,20 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.errors import MatrixError
+from optinc_hw.photonics._mesh import MeshImperfections
 from optinc_hw.photonics._mzi import IDEAL_ETA
-from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from optinc_hw.photonics.mesh_layout import MeshLayout
 
 NOMINAL_P_PI_W = 0.020
 """Heater power for a phase of pi that a design file would state, in W."""
+SECOND_ORDER_PITCHES = 4.2
+"""Heaters further apart than this do not change one another's efficiency in the twin."""
 
 
 @dataclass(frozen=True)
 class TwinParameters:
     """Everything the chip model needs, for H heaters, K mesh MZIs and n ports.
 
-    Phases follow ``offset + crosstalk @ (efficiency * power)``.  Offsets of input and output phases hold the
-    phases of the light's way to and from the mesh, of the receivers' local oscillators included.
+    With ``d = efficiency * power`` phases follow ``offset + crosstalk @ d + second_order[0] d^2 + second_order[1] d
+    (neighbour_heat @ d)``.  Offsets of input and output phases hold the phases of the light's way to and from the mesh,
+    of the receivers' local oscillators included.  Of n modulators, n attenuators and n receivers a layout may have
+    none; their arrays then have no entries.
 
     Parameters
     ----------
@@ -38,7 +43,8 @@ class TwinParameters:
     receiver_eta
         Splitting angles of the receivers' couplers (n,), rad.
     input_amplitude
-        Field before each input modulator (n,), sqrt(W).
+        Field before each input modulator (n,), sqrt(W); on a chip without them, field that enters the mesh at the
+        lit port.
     mzi_transmission
         Field transmission of each mesh MZI (K,).
     output_transmission
@@ -46,14 +52,21 @@ class TwinParameters:
     lo_amplitude
         Local oscillator field at each receiver (n,), sqrt(W).
     gain
-        Reading per optical power of each detector (2n,).
+        Reading per optical power of each detector (2n,), or (n,) with power detectors.
     dark_w
-        Reading of each detector without light (2n,), W.
+        Reading of each detector without light, in W; shape as ``gain``.
     mesh
         Layout of the mesh; None means rectangular.
     stuck
         Names of the mesh's heaters whose phases do not follow them: whatever they are driven with, their own phases
         and their neighbours' stay as they are. Their ``offset`` is the phase at which they are stuck.
+    inputs, receivers
+        What is before and behind the mesh, see `ChipLayout`.
+    arm_loss
+        Logarithm (K, 2) of how much less field the upper arm of each mesh MZI passes than the lower one, where theta
+        and where phi is: imaginary parts of those phases. None means 0.
+    second_order
+        Phase that is quadratic in heat (2,), in 1/rad: of the heater itself, and with its neighbours. None means 0.
 
     Raises
     ------
@@ -77,8 +90,15 @@ class TwinParameters:
     dark_w: NDArray[np.float64]
     mesh: MeshLayout | None = None
     stuck: tuple[str, ...] = ()
+    inputs: Inputs = "modulators"
+    receivers: Receivers = "homodyne"
+    arm_loss: NDArray[np.float64] = None  # type: ignore[assignment]  # zeros by __post_init__
+    second_order: NDArray[np.float64] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        for name in ("arm_loss", "second_order"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.zeros(parameter_shapes(self.layout)[name]))
         shapes = parameter_shapes(self.layout)
         for name, shape in shapes.items():
             value = getattr(self, name)
@@ -90,12 +110,13 @@ class TwinParameters:
     @cached_property
     def layout(self) -> ChipLayout:
         """Names and order of heaters and detectors."""
-        return ChipLayout(self.ports, self.mesh, self.stuck)
+        return ChipLayout(self.ports, self.mesh, self.stuck, inputs=self.inputs, receivers=self.receivers)
 
     @classmethod
     def nominal(
         cls, ports: int, *, input_amplitude: float, lo_amplitude: float, p_pi_w: float = NOMINAL_P_PI_W,
         mesh: MeshLayout | None = None, stuck_rad: Mapping[str, float] | None = None,
+        inputs: Inputs = "modulators", receivers: Receivers = "homodyne",
     ) -> "TwinParameters":  # fmt: skip
         """Return the chip as designed: no offsets, no crosstalk, perfect couplers, no loss, unit gains.
 
@@ -111,6 +132,8 @@ class TwinParameters:
             Layout of the mesh; None means rectangular.
         stuck_rad
             Phase in rad of each heater that does not move its phase.
+        inputs, receivers
+            What is before and behind the mesh.
 
         Raises
         ------
@@ -118,7 +141,7 @@ class TwinParameters:
             If the mesh or a stuck heater does not fit the ports, or a value is not finite.
         """
         stuck = {} if stuck_rad is None else dict(stuck_rad)
-        layout = ChipLayout(ports, mesh, stuck)
+        layout = ChipLayout(ports, mesh, stuck, inputs=inputs, receivers=receivers)
         shapes = parameter_shapes(layout)
         heaters = shapes["offset"][0]
         values = {name: np.zeros(shape) for name, shape in shapes.items()}
@@ -132,11 +155,48 @@ class TwinParameters:
         values["lo_amplitude"] += lo_amplitude
         for name, phase in stuck.items():
             values["offset"][layout.heater_index[name]] = phase
-        return cls(ports, **values, mesh=mesh, stuck=layout.stuck)
+        return cls(ports, **values, mesh=mesh, stuck=layout.stuck, inputs=inputs, receivers=receivers)
 
     def phases(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Phases in rad at heater powers in W; the heater axis (H) is the last of both."""
-        return self.offset + (self.efficiency * self.layout.movable * power_w) @ self.crosstalk.T
+        drive = self.efficiency * self.layout.movable * power_w
+        return self.offset + drive @ self.crosstalk.T + self.curvature(power_w)
+
+    def curvature(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Part of the phases in rad that is not linear in the heater powers in W; shapes as in `phases`."""
+        drive = np.asarray(self.efficiency * self.layout.movable * power_w, dtype=np.float64)
+        if not self.second_order.any():
+            return np.zeros_like(drive)
+        own, neighbours = self.second_order
+        return np.asarray(drive * (own * drive + neighbours * (drive @ self.neighbour_heat)))
+
+    @property
+    def neighbour_heat(self) -> NDArray[np.float64]:
+        """Weights (H, H) with which neighbours' heat enters ``second_order``; symmetric, 1 at one pitch."""
+        sites = self.layout.heater_sites
+        distance = np.linalg.norm(sites[:, None] - sites[None], axis=-1)
+        near = (distance > 0.0) & (distance < SECOND_ORDER_PITCHES)
+        return np.where(near, np.exp(1.0 - np.maximum(distance, 1.0)), 0.0)
+
+    def mesh_imperfections(self) -> tuple[MeshImperfections, NDArray[np.float64]]:
+        """Couplers and losses of the mesh for `mesh_matrix` and `program_mesh`, and what is before it.
+
+        Returns
+        -------
+        tuple
+            The imperfections, and field transmissions (n,) of the mesh's inputs: losses of the external arms that come
+            before any MZI.
+        """
+        mzis, internal, external = len(self.mzi_transmission), self.arm_loss[:, 0], self.arm_loss[:, 1]
+        arms = np.exp(-np.maximum(np.stack([internal, -internal], axis=-1), 0.0))
+        common = self.mzi_transmission * np.exp(np.maximum(-internal, 0.0))
+        flat = np.zeros(2 * mzis + self.ports)
+        flat[self.layout.mesh.before_upper] = -external
+        behind = np.exp(flat[: 2 * mzis]).reshape(-1, 2) * np.maximum(common, 1.0)[:, None]
+        flaws = MeshImperfections(
+            self.mesh_eta[:, 0], self.mesh_eta[:, 1], np.minimum(common, 1.0), arms, behind=behind
+        )  # fmt: skip
+        return flaws, np.exp(flat[2 * mzis :])
 
 
 def parameter_shapes(layout: ChipLayout | int) -> dict[str, tuple[int, ...]]:
@@ -144,11 +204,13 @@ def parameter_shapes(layout: ChipLayout | int) -> dict[str, tuple[int, ...]]:
     if not isinstance(layout, ChipLayout):
         layout = ChipLayout(layout)
     ports = layout.ports
-    heaters, mzis = len(layout.heaters), len(layout.mesh.mzis)
+    heaters, mzis, detectors = len(layout.heaters), len(layout.mesh.mzis), len(layout.detectors)
+    modulators, homodynes = layout.modulators, layout.homodynes
     special = {
         "offset": (heaters,), "efficiency": (heaters,), "crosstalk": (heaters, heaters),
-        "input_eta": (ports, 2), "mesh_eta": (mzis, 2), "attenuator_eta": (ports, 2),
-        "mzi_transmission": (mzis,), "gain": (2 * ports,), "dark_w": (2 * ports,),
+        "input_eta": (modulators, 2), "mesh_eta": (mzis, 2), "attenuator_eta": (homodynes, 2),
+        "receiver_eta": (homodynes,), "lo_amplitude": (homodynes,), "mzi_transmission": (mzis,),
+        "gain": (detectors,), "dark_w": (detectors,), "arm_loss": (mzis, 2), "second_order": (2,),
     }  # fmt: skip
-    kept_apart = ("ports", "mesh", "stuck")
+    kept_apart = ("ports", "mesh", "stuck", "inputs", "receivers")
     return {f.name: special.get(f.name, (ports,)) for f in fields(TwinParameters) if f.name not in kept_apart}

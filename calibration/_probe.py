@@ -1,0 +1,97 @@
+"""How experiments see a chip: one sweep of settings at a time, and nothing else."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._session import Array, Progress
+from optinc_hw.bench import Bench
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import ChipLayout, voltage_from_power
+
+Ports = NDArray[np.intp]
+
+
+class Probe(Protocol):
+    """A chip under calibration; powers in W, readings in W without dark readings."""
+
+    layout: ChipLayout
+    max_power_w: Array
+    max_total_power_w: float
+    nominal_efficiency: Array
+    readings: int
+
+    def measure(self, stage: str, power_w: Array, lit: Ports) -> Array:
+        """Measure one sweep: a checkpoint of the run.
+
+        Parameters
+        ----------
+        stage
+            What it is for.
+        power_w
+            Heater powers (settings, H) in W.
+        lit
+            Lit port (settings,) of each setting.
+
+        Returns
+        -------
+        NDArray
+            Readings (settings, n) in W, dark readings subtracted; NaN where a detector was out of range.
+        """
+        ...
+
+
+class BenchProbe:
+    """A bare mesh on a bench.
+
+    Parameters
+    ----------
+    bench
+        An open bench of a chip without modulators.
+    resistance_ohm, beta_per_w
+        Resistance laws (H,) of the heaters.
+    dark_w
+        Readings (n,) in W without light.
+    progress
+        Called with (stage, done, total).
+    """
+
+    def __init__(
+        self, bench: Bench, resistance_ohm: Array, beta_per_w: Array, dark_w: Array, progress: Progress
+    ) -> None:  # fmt: skip
+        self._bench = bench
+        self._law = resistance_ohm, beta_per_w
+        self._dark_w = dark_w
+        self._progress = progress
+        self.layout = bench.layout
+        self.max_power_w = bench.max_power
+        self.max_total_power_w = bench.max_total_power
+        self.nominal_efficiency = np.full(len(self.layout.heaters), np.pi / bench.description.chip.nominal.p_pi_w)
+        self.readings = 0
+
+    def measure(self, stage: str, power_w: Array, lit: Ports) -> Array:
+        """Set, settle and read setting after setting; see `Probe`.
+
+        Raises
+        ------
+        CalibrationError
+            If shapes do not agree, or a power is not finite.
+        LimitError
+            If a heater's or the chip's limit would be exceeded.
+        InstrumentError
+            If an instrument fails.
+        """
+        if power_w.shape != (len(lit), len(self.max_power_w)) or not np.isfinite(power_w).all():
+            raise CalibrationError(
+                f"{stage}: a sweep of {len(lit)} settings needs finite powers ({len(lit)}, {len(self.max_power_w)}), "
+                f"got {power_w.shape}"
+            )
+        voltages = np.minimum(voltage_from_power(power_w, *self._law), self._bench.max_voltage)
+        rows = []
+        for done, (row, port) in enumerate(zip(voltages, lit.tolist(), strict=True)):
+            reading = self._bench.measure(row, port)
+            rows.append(np.where(reading.valid, reading.power_w, np.nan) - self._dark_w)
+            self.readings += 1
+            self._progress(stage, done + 1, len(lit))
+        return np.stack(rows) if rows else np.empty((0, len(self.layout.detectors)))
