@@ -5,6 +5,7 @@ from simulated_instruments._heater_trace import HeaterEvent, HeaterTrace, read_h
 from simulated_instruments._kind import InstrumentSpec
 from simulated_instruments._light_paths import SwitchPath
 from simulated_instruments._parameters import HiddenParameters
+from simulated_instruments._presets import PRESETS, Preset, coupler_mean
 from simulated_instruments._wiring import BenchWiring
 from simulated_instruments.bench import SimulatedBench, default_bench
 from simulated_instruments.cobrite import SimulatedCobrite
@@ -22,6 +23,7 @@ from simulated_instruments.santec_tsl570 import SimulatedSantecTSL570
 from simulated_instruments.thorlabs_pm import SimulatedThorlabsPM
 
 __all__ = [
+    "PRESETS",
     "BenchWiring",
     "HeaterEvent",
     "HeaterTrace",
@@ -29,6 +31,7 @@ __all__ = [
     "HiddenEffects",
     "HiddenParameters",
     "InstrumentSpec",
+    "Preset",
     "SimulatedBench",
     "SimulatedCobrite",
     "SimulatedDiCon1xN",
@@ -43,6 +46,7 @@ __all__ = [
     "SimulatedSantecTSL570",
     "SimulatedThorlabsPM",
     "SwitchPath",
+    "coupler_mean",
     "default_bench",
     "read_heater_trace",
 ]

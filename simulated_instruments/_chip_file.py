@@ -79,10 +79,20 @@ def _described(layout: ChipLayout) -> dict[str, object]:
         described["mesh"] = [list(mzi) for mzi in layout.mesh.mzis]
     if layout.stuck:
         described["stuck"] = list(layout.stuck)
+    if layout.inputs != "modulators":
+        described["inputs"] = layout.inputs
+    if layout.receivers != "homodyne":
+        described["receivers"] = layout.receivers
     return described
 
 
 def _layout(content: Mapping[str, Any]) -> ChipLayout:  # Any: whatever JSON can hold
     mzis = content.get("mesh")
     mesh = None if mzis is None else MeshLayout(content["ports"], tuple(mzis))
-    return ChipLayout(content["ports"], mesh, content.get("stuck", ()))
+    return ChipLayout(
+        content["ports"],
+        mesh,
+        content.get("stuck", ()),
+        inputs=content.get("inputs", "modulators"),
+        receivers=content.get("receivers", "homodyne"),
+    )

@@ -20,7 +20,8 @@ from simulated_instruments._fault_kinds import (
     ShortedHeater,
     fault_name,
 )
-from simulated_instruments._parameters import FloatArray, HiddenParameters
+from simulated_instruments._heater_circuit import HeaterCircuit
+from simulated_instruments._parameters import FloatArray
 
 _RAIL_W = 1e3
 """What an amplifier at its rail reads; beyond the range of every meter."""
@@ -47,12 +48,12 @@ class ChipFaults:
     ----------
     layout
         Names of heaters and detectors.
-    parameters
-        Nominal resistances are read from here.
+    circuit
+        Resistances without faults are read from here.
     """
 
     layout: ChipLayout
-    parameters: HiddenParameters
+    circuit: HeaterCircuit
     _spells: list[_Spell] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -91,8 +92,8 @@ class ChipFaults:
 
         With the faults that were in force at ``since``.
         """
-        resistance = self.parameters.resistance_ohm.copy()
-        growth = self.parameters.resistance_growth_per_w.copy()
+        resistance = self.circuit.resistance_ohm.copy()
+        growth = self.circuit.growth_per_w.copy()
         for spell in self._spells:
             if not spell.in_force(since):
                 continue
@@ -119,7 +120,7 @@ class ChipFaults:
         return power_w, wavelength_m
 
     def seen(self, now: float, power_w: FloatArray) -> FloatArray:
-        """Return the (2n,) powers in W that photodiodes see of those that fall on them."""
+        """Return the (D,) powers in W that photodiodes see of those that fall on them."""
         dead = [s.fault.detector for s in self._spells if isinstance(s.fault, DeadDetector) and s.in_force(now)]
         if not dead:
             return power_w
@@ -137,7 +138,7 @@ class ChipFaults:
         group
             Indices of the detectors.
         power_w
-            (2n,) powers in W that the photodiodes see.
+            (D,) powers in W that the photodiodes see.
         reading_w
             (len(group),) readings in W without faults.
         """

@@ -14,21 +14,23 @@ _ATTENUATOR_ARM_GAP = 0.5  # attenuators stand one pitch apart, so their lower a
 
 @dataclass(frozen=True)
 class ArmSections:
-    """The S = 2nd + 6n + 1 arm sections in the order of every section axis of the hidden chip, d mesh columns.
+    """The S arm sections in the order of every section axis of the hidden chip.
 
     ==================  ===============  ==================================================================
     block               shape            sections
     ==================  ===============  ==================================================================
-    ``input_external``  (n,)             upper arm before each input modulator (the lower one is dark)
-    ``input_internal``  (n, 2)           upper and lower arm inside each input modulator
+    ``input_external``  (m,)             upper arm before each input modulator (the lower one is dark)
+    ``input_internal``  (m, 2)           upper and lower arm inside each input modulator
     ``mesh_external``   (columns, n)     each mode before the first couplers of each mesh column
     ``mesh_internal``   (columns, n)     each mode between the couplers of each mesh column
-    ``output``          (n,)             output phases
-    ``attenuator``      (n, 2)           upper and lower arm inside each attenuator
+    ``output``          (r,)             output phases
+    ``attenuator``      (r, 2)           upper and lower arm inside each attenuator
     ``lo``              (1,)             local oscillator
     ==================  ===============  ==================================================================
 
-    A mesh mode that passes a column beside its MZIs has two bare sections there.
+    There are m = n input modulators, or none where light enters from outside, and r = n homodyne receivers with all
+    that belongs to them, or none, ``lo`` included, where there are power detectors. A mesh mode that passes a column
+    beside its MZIs has two bare sections there.
     """
 
     layout: ChipLayout
@@ -36,16 +38,16 @@ class ArmSections:
     @cached_property
     def blocks(self) -> dict[str, slice]:
         """Place of each block of the table in the section axis."""
-        n = self.layout.ports
-        grid = n * self.layout.mesh.depth
+        grid = self.layout.ports * self.layout.mesh.depth
+        modulators, homodynes = self.layout.modulators, self.layout.homodynes
         sizes = {
-            "input_external": n,
-            "input_internal": 2 * n,
+            "input_external": modulators,
+            "input_internal": 2 * modulators,
             "mesh_external": grid,
             "mesh_internal": grid,
-            "output": n,
-            "attenuator": 2 * n,
-            "lo": 1,
+            "output": homodynes,
+            "attenuator": 2 * homodynes,
+            "lo": min(homodynes, 1),
         }
         stops = np.cumsum(list(sizes.values())).tolist()
         return {name: slice(stop - size, stop) for (name, size), stop in zip(sizes.items(), stops, strict=True)}
@@ -64,18 +66,29 @@ class ArmSections:
         for k, (column, mode) in enumerate(layout.mesh.mzis):
             mesh_external[column, mode] = layout.mesh_phi[k]
             mesh_internal[column, mode] = layout.mesh_theta[k]
-        bare = np.full(n, BARE)
         return np.concatenate(
             [
                 layout.input_phi,
-                np.stack([layout.input_theta, bare], axis=1).ravel(),
+                _with_bare(layout.input_theta),
                 mesh_external.ravel(),
                 mesh_internal.ravel(),
                 layout.output_phase,
-                np.stack([layout.attenuator, bare], axis=1).ravel(),
-                [layout.lo],
+                _with_bare(layout.attenuator),
+                self._local_oscillator,
             ]
         )
+
+    @cached_property
+    def own(self) -> NDArray[np.intp]:
+        """Index (H,) of the section under each heater."""
+        heated = np.flatnonzero(self.heater != BARE)
+        own = np.empty(len(self.layout.heaters), dtype=np.intp)
+        own[self.heater[heated]] = heated
+        return own
+
+    @property
+    def _local_oscillator(self) -> NDArray[np.intp]:
+        return np.array([self.layout.lo] if self.layout.homodynes else [], dtype=np.intp)
 
     @cached_property
     def sites(self) -> NDArray[np.float64]:
@@ -93,7 +106,7 @@ class ArmSections:
                 grid + np.array([1.0, 0.0]),
                 heaters[layout.output_phase],
                 _with_lower_arm(heaters[layout.attenuator], _ATTENUATOR_ARM_GAP),
-                heaters[[layout.lo]],
+                heaters[self._local_oscillator],
             ]
         )
 
@@ -101,3 +114,8 @@ class ArmSections:
 def _with_lower_arm(upper: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
     """Alternate each site of ``upper`` (n, 2) with the one ``gap`` pitches below it: (2n, 2)."""
     return np.stack([upper, upper + np.array([0.0, gap])], axis=1).reshape(-1, 2)
+
+
+def _with_bare(heated: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Alternate the heaters (n,) on upper arms with the bare lower arms: (2n,)."""
+    return np.stack([heated, np.full_like(heated, BARE)], axis=1).ravel()

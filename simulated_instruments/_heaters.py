@@ -1,10 +1,12 @@
-"""Electrical and thermal side of the hidden chip: heaters whose resistance grows, and heat that lags behind."""
+"""Thermal side of the hidden chip: voltages on heaters, and heat that lags behind."""
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulated_instruments._parameters import FloatArray, HiddenParameters
+from simulated_instruments._heater_circuit import HeaterCircuit
+from simulated_instruments._parameters import FloatArray
 
 _SETTLED_TIME_CONSTANTS = 40.0  # exp(-40) is far below the resolution of float64
 
@@ -14,44 +16,45 @@ class ChipHeaters:
 
     Parameters
     ----------
-    parameters
-        Resistances and their growth are read from here.
+    circuit
+        What turns voltages into currents.
     time_constant_s
         First-order time constant of the heat; 0 for heat without lag.
     now
         Present time in s.
     """
 
-    def __init__(self, parameters: HiddenParameters, time_constant_s: float, now: float) -> None:
-        self._resistance = parameters.resistance_ohm
-        self._growth = parameters.resistance_growth_per_w
+    def __init__(self, circuit: HeaterCircuit, time_constant_s: float, now: float) -> None:
+        self._circuit = circuit
         self._time_constant = time_constant_s
         self._time = now
         self._changed_at = -math.inf
         self._settled = True
-        self._target: FloatArray | None = np.zeros_like(self._resistance)
-        self.heat_w = np.zeros_like(self._resistance)
+        self._target: FloatArray | None = np.zeros_like(circuit.resistance_ohm)
+        self._currents: FloatArray | None = None
+        self.heat_w = np.zeros_like(circuit.resistance_ohm)
         self._heat_at_change = self.heat_w
-        self.voltage_v = np.zeros_like(self._resistance)
+        self.voltage_v = np.zeros_like(circuit.resistance_ohm)
         self.revision = 0
         self.resistance_revision = 0
 
-    def set_voltage(self, heater: int, voltage_v: float) -> None:
-        """Put a voltage on one heater; call ``advance`` to the present time before."""
-        if self.voltage_v[heater] != voltage_v:
-            self.voltage_v[heater] = voltage_v
+    def set_voltages(self, heaters: NDArray[np.intp], voltage_v: FloatArray) -> None:
+        """Put voltages on heaters; call ``advance`` to the present time before."""
+        if not np.array_equal(self.voltage_v[heaters], voltage_v):
+            self.voltage_v[heaters] = voltage_v
             self._begin_to_relax()
 
     def change_resistances(self, resistance_ohm: FloatArray, growth_per_w: FloatArray) -> None:
         """Give the heaters other (H,) cold resistances in ohm, infinite where no current flows, and growths in 1/W."""
-        if not (np.array_equal(resistance_ohm, self._resistance) and np.array_equal(growth_per_w, self._growth)):
-            self._resistance, self._growth = resistance_ohm, growth_per_w
+        now = self._circuit
+        if not (np.array_equal(resistance_ohm, now.resistance_ohm) and np.array_equal(growth_per_w, now.growth_per_w)):
+            self._circuit = now.with_resistances(resistance_ohm, growth_per_w)
             self._begin_to_relax()
             self.resistance_revision += 1
 
     def _begin_to_relax(self) -> None:
         self._changed_at, self._heat_at_change = self._time, self.heat_w
-        self._target = None
+        self._target = self._currents = None
         self._settled = False
 
     @property
@@ -96,31 +99,17 @@ class ChipHeaters:
 
     @property
     def power_w(self) -> FloatArray:
-        """Electrical power (H,) in W: P R(P) = V^2 with R(P) = R0 (1 + beta P)."""
+        """Electrical power (H,) in W of each heater."""
         if self._target is None:
-            cold = self.voltage_v**2 / self._resistance
-            self._target = 2.0 * cold / (1.0 + np.sqrt(1.0 + 4.0 * self._growth * cold))
+            self._target = self._circuit.powers(self.voltage_v)
         return self._target
-
-    def current_a(self, heater: int) -> float:
-        """Return the current in A that the present voltage drives through one heater."""
-        voltage = float(self.voltage_v[heater])
-        resistance = float(self._resistance[heater])
-        cold = voltage * voltage / resistance
-        power = 2.0 * cold / (1.0 + math.sqrt(1.0 + 4.0 * float(self._growth[heater]) * cold))
-        return voltage / (resistance * (1.0 + float(self._growth[heater]) * power))
 
     def currents_a(self) -> FloatArray:
         """Return the currents (H,) in A."""
-        currents: FloatArray = self.voltage_v / (self._resistance * (1.0 + self._growth * self.power_w))
-        return currents
+        if self._currents is None:
+            self._currents = self._circuit.currents(self.voltage_v)
+        return self._currents
 
     def voltage_for_current(self, heater: int, current_a: float) -> float:
         """Return the voltage in V at which ``current_a`` flows; infinite where the heater would run away."""
-        resistance = float(self._resistance[heater])
-        if resistance == math.inf:
-            return math.inf if current_a > 0.0 else 0.0
-        runaway = current_a * current_a * resistance * float(self._growth[heater])
-        if runaway >= 1.0:
-            return math.inf
-        return current_a * resistance / (1.0 - runaway)
+        return self._circuit.voltage_for_current(heater, current_a, self.voltage_v)

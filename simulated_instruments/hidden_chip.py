@@ -2,7 +2,6 @@
 
 import math
 import os
-import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
@@ -10,29 +9,27 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optinc_hw.clock import Clock, SimulatedClock
+from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
-from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from optinc_hw.photonics.mesh_layout import MeshLayout
 from simulated_instruments._chip_file import ChipContent, read_chip, write_chip
 from simulated_instruments._chip_light import ChipLight
+from simulated_instruments._draw import draw_parameters, stick
 from simulated_instruments._effects import HiddenEffects
-from simulated_instruments._fault_chip import ChipFaults
-from simulated_instruments._fault_kinds import ChipFault
-from simulated_instruments._heaters import ChipHeaters
-from simulated_instruments._optics import ChipOptics
-from simulated_instruments._parameters import FloatArray, HiddenParameters, draw_parameters, stick
+from simulated_instruments._heated_chip import HeatedChip
+from simulated_instruments._lit_ports import LitPorts, PortCourse
+from simulated_instruments._optics import ChipOptics, ComplexArray, Transmission
+from simulated_instruments._parameters import FloatArray, HiddenParameters
 from simulated_instruments._readout import Readout
 
-_PARAMETER_STREAM, _NOISE_STREAM = 0, 1
+_NOISE_STREAM = 1  # 0 and 2 are those of the parameters
 _INSTRUMENT_STREAM = 1  # 0 is that of the detectors
 
-HeaterListener = Callable[[float, Mapping[int, float]], None]
-"""Gets the time in s and the voltages in V by heater index."""
 
-
-class HiddenChip:
+class HiddenChip(HeatedChip):
     """One imperfect OptINC chip: heaters warm it, a laser lights it, photodiodes see it.
 
     Instruments act on it through voltages, light and readings; calibration must never read ``parameters``. All
@@ -61,28 +58,24 @@ class HiddenChip:
         noise_entropy: int,
         clock: Clock | None = None,
     ) -> None:
-        self.layout = layout
-        self.effects = effects
-        self.parameters = parameters
+        super().__init__(layout, effects, parameters, clock)
         self._noise_entropy = noise_entropy
-        self._clock: Clock = SimulatedClock() if clock is None else clock
-        self._lock = threading.RLock()
-        self._heaters = ChipHeaters(parameters, effects.thermal_time_constant_s, self._clock.now())
         self._optics = ChipOptics(layout, effects, parameters)
         self._light = ChipLight(effects.design_wavelength_m)
+        self._lit = LitPorts(layout)
+        self._known: Transmission | None = None
+        self._known_for = (-1, 0.0)
         self._unit_powers: FloatArray | None = None
-        self._unit_powers_for = (-1, 0.0)
+        self._unit_powers_for = -1
         self._readouts: dict[tuple[int, ...], Readout] = {}
-        self._faults = ChipFaults(layout, parameters)
-        self._heater_listeners: list[HeaterListener] = []
-        self._change_listeners: list[Callable[[], None]] = []
 
     @classmethod
     def from_seed(
         cls, seed: int, ports: int = 8, *, mesh: MeshLayout | None = None,
         stuck_rad: Mapping[str, float] | None = None, effects: HiddenEffects | None = None, clock: Clock | None = None,
+        inputs: Inputs = "modulators", receivers: Receivers = "homodyne",
     ) -> Self:  # fmt: skip
-        """Draw a chip: the same seed, ports, mesh and effects give the same chip and the same noise.
+        """Draw a chip: the same seed, layout and effects give the same chip and the same noise.
 
         Parameters
         ----------
@@ -99,6 +92,8 @@ class HiddenChip:
             Sizes of the effects; the defaults of ``HiddenEffects`` when left out.
         clock
             Time; a ``SimulatedClock`` of its own by default.
+        inputs, receivers
+            What is before and behind the mesh, see ``ChipLayout``: ``"ports"`` and ``"power"`` make a bare mesh.
 
         Raises
         ------
@@ -113,10 +108,9 @@ class HiddenChip:
         for name, phase in stuck.items():
             if not math.isfinite(phase):
                 raise ConfigurationError(f"hidden chip: heater {name} cannot be stuck at {phase!r} rad; give a number")
-        layout = ChipLayout(ports, mesh, stuck)
+        layout = ChipLayout(ports, mesh, stuck, inputs=inputs, receivers=receivers)
         effects = HiddenEffects() if effects is None else effects
-        drawn = draw_parameters(layout, effects, np.random.default_rng([seed, _PARAMETER_STREAM]))
-        parameters = stick(drawn, layout, stuck)
+        parameters = stick(draw_parameters(layout, effects, int(seed)), layout, stuck)
         words = np.random.SeedSequence([seed, _NOISE_STREAM]).generate_state(4)
         entropy = sum(int(word) << (32 * k) for k, word in enumerate(words))
         return cls(layout, effects, parameters, entropy, clock)
@@ -157,97 +151,6 @@ class HiddenChip:
                 self._clock = clock
                 self._heaters.restart(clock.now())
 
-    def set_heater_voltages(self, values: Mapping[int, float]) -> None:
-        """Put voltages on heaters at the present time.
-
-        Parameters
-        ----------
-        values
-            Volt per heater index; other heaters keep theirs.
-
-        Raises
-        ------
-        ConfigurationError
-            If a heater does not exist, or a voltage is negative or not finite; nothing was changed.
-        """
-        for heater, voltage in values.items():
-            self._check_heater(heater)
-            if not 0.0 <= voltage < math.inf:
-                name = self.layout.heaters[heater]
-                raise ConfigurationError(f"hidden chip: heater {name} cannot take {voltage!r} V; give 0 V or more")
-        self._announce_change()
-        with self._lock:
-            now = self._clock.now()
-            self._advance(now)
-            for heater, voltage in values.items():
-                self._heaters.set_voltage(heater, voltage)
-            for listener in self._heater_listeners:
-                listener(now, values)
-
-    def watch_heaters(self, listener: HeaterListener) -> None:
-        """Let ``listener`` be called with the time in s and V by heater index whenever voltages are set."""
-        with self._lock:
-            self._heater_listeners.append(listener)
-
-    def watch_changes(self, listener: Callable[[], None]) -> None:
-        """Let ``listener`` be called just before voltages or light are changed: it may sample what was until now."""
-        with self._lock:
-            self._change_listeners.append(listener)
-
-    def heater_voltage(self, heater: int) -> float:
-        """Return the voltage on a heater in V."""
-        self._check_heater(heater)
-        with self._lock:
-            return float(self._heaters.voltage_v[heater])
-
-    def heater_current(self, heater: int) -> float:
-        """Return the current through a heater in A; the resistance follows the power without lag."""
-        self._check_heater(heater)
-        with self._lock:
-            self._follow_faults()
-            return self._heaters.current_a(heater)
-
-    def heater_currents(self) -> FloatArray:
-        """Return the currents (H,) through all heaters in A."""
-        with self._lock:
-            self._follow_faults()
-            return self._heaters.currents_a()
-
-    def voltage_for_current(self, heater: int, current_a: float) -> float:
-        """Return the voltage in V that drives ``current_a`` through a heater; infinite beyond thermal runaway."""
-        self._check_heater(heater)
-        with self._lock:
-            self._follow_faults()
-            return self._heaters.voltage_for_current(heater, current_a)
-
-    @property
-    def resistance_revision(self) -> int:
-        """Number that grows whenever a fault has changed a heater's resistance: a source with a limit looks again."""
-        with self._lock:
-            self._follow_faults()
-            return self._heaters.resistance_revision
-
-    def inject(self, fault: ChipFault, *, after_s: float = 0.0, for_s: float = math.inf) -> None:
-        """Let a fault begin ``after_s`` s from now on the chip's clock and last for ``for_s`` s.
-
-        Raises
-        ------
-        ConfigurationError
-            If the chip has no such heater or detector.
-        """
-        with self._lock:
-            start = self._clock.now() + after_s
-            self._faults.add(fault, start, start + for_s)
-
-    def heal(self) -> None:
-        """End all faults, and forget those to come."""
-        self._announce_change()
-        with self._lock:
-            now = self._clock.now()
-            self._advance(now)
-            self._faults.clear()
-            self._heaters.change_resistances(*self._faults.resistances(now, now))
-
     def set_laser(self, power_w: float, wavelength_m: float, *, at_s: float | None = None) -> None:
         """Change the light that enters the chip.
 
@@ -268,7 +171,7 @@ class HiddenChip:
         """
         if not (0.0 <= power_w < math.inf and 0.0 < wavelength_m < math.inf):
             raise ConfigurationError(f"hidden chip: laser of {power_w!r} W at {wavelength_m!r} m is not possible")
-        self._announce_change()
+        self.announce_change()
         with self._lock:
             now = self._clock.now()
             self._light.change(now, now if at_s is None else at_s, power_w, wavelength_m)
@@ -282,12 +185,69 @@ class HiddenChip:
             Power in W and wavelength in m at a time on the clock in s. It is called at every reading and must depend
             on the time alone: asking an instrument there could wait for ever.
         """
-        self._announce_change()
+        self.announce_change()
         with self._lock:
             self._light.follow(light_at)
 
+    def set_lit_port(self, port: int | None) -> None:
+        """Let the laser's light enter one input port, or None, of a chip without modulators.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no such port, or the chip has modulators.
+        """
+        self.announce_change()
+        with self._lock:
+            self._lit.select(port)
+
+    def light_ports(self, amplitudes: NDArray[np.complexfloating]) -> None:
+        """Let coherent light enter several input ports of a chip without modulators at once.
+
+        Parameters
+        ----------
+        amplitudes
+            (n,) complex fields in front of the ports per sqrt(W) of the laser; the squares of their moduli sum up to 1
+            at most.
+
+        Raises
+        ------
+        ConfigurationError
+            If the shape or the power does not fit, an amplitude is not finite, or the chip has modulators.
+        """
+        self.announce_change()
+        with self._lock:
+            self._lit.light(amplitudes)
+
+    def follow_ports(self, course: PortCourse) -> None:
+        """Let light enter where an optical switch sends it, until the next call about ports.
+
+        Raises
+        ------
+        ConfigurationError
+            If the chip has modulators.
+        """
+        self.announce_change()
+        with self._lock:
+            self._lit.follow(course)
+
+    def transfer_matrix(self) -> ComplexArray:
+        """Return the truth about the light at the present time; for tests and benchmarks only.
+
+        Returns
+        -------
+        NDArray
+            (n, n) complex: field at receiver j, before its coupler, per field at input i, at row j and column i.
+            Inputs are fibres in front of the ports, or modulators at the present heat, each fed with a field of 1
+            instead of its share of the laser's. Losses on both sides count, gains of detectors do not.
+        """
+        with self._lock:
+            self._advance(self._clock.now())
+            wavelength_m = self._light.at(self._clock.now())[1]
+            return self._transmission(wavelength_m).matrix(self.parameters.input_amplitude)
+
     def detector_powers(self) -> FloatArray:
-        """Return the (2n,) optical powers in W on the photodiodes at the clock's present time."""
+        """Return the (D,) optical powers in W on the photodiodes at the clock's present time."""
         with self._lock:
             return self._powers(self._clock.now()) * 1.0
 
@@ -331,17 +291,14 @@ class HiddenChip:
         """Return the time in s until which light and heat stay as at ``at_s`` by themselves; ``at_s`` if they move."""
         with self._lock:
             self._powers(at_s)
-            return self._light.steady_until(at_s) if self._heaters.settled and not self._faults else at_s
+            if not self._heaters.settled or self._faults:
+                return at_s
+            return min(self._light.steady_until(at_s), self._lit.steady_until(at_s))
 
     def generator(self, name: str) -> np.random.Generator:
         """Return a new Generator for the noise of the instrument ``name``, the same for the same chip and name."""
         key = (_INSTRUMENT_STREAM, zlib.crc32(name.encode()))
         return np.random.default_rng(np.random.SeedSequence(self._noise_entropy, spawn_key=key))
-
-    def _announce_change(self) -> None:
-        # Not under the chip's lock: a listener takes a lock of its own, under which it asks the chip.
-        for listener in self._change_listeners:
-            listener()
 
     def _readout(self, detectors: Sequence[int]) -> Readout:
         group = tuple(detectors)
@@ -351,39 +308,22 @@ class HiddenChip:
         return readout
 
     def _powers(self, now: float) -> FloatArray:
+        """Return the powers (D,) in W on the photodiodes."""
         self._advance(now)
         power_w, wavelength_m = self._light.at(now)
         if self._faults:
             power_w, wavelength_m = self._faults.light(now, power_w, wavelength_m)
-        wanted = (self._heaters.revision, self.effects.design_wavelength_m / wavelength_m)
-        if self._unit_powers is None or self._unit_powers_for != wanted:
-            self._unit_powers = self._optics.unit_powers(self._heaters.heat_w, wanted[1])
-            self._unit_powers_for = wanted
+        key, entering = self._lit.at(now)
+        transmission = self._transmission(wavelength_m)
+        if self._unit_powers is None or self._unit_powers_for != key:
+            self._unit_powers, self._unit_powers_for = transmission.powers(entering), key
         powers: FloatArray = self._unit_powers * power_w
         return powers
 
-    def _advance(self, now: float) -> None:
-        """Let the heat relax until ``now``, and resistances change on the way where heaters are faulty."""
-        if self._faults.electrical:
-            for turn in self._faults.turns(self._heaters.time, now):
-                self._relax(turn)
-                self._heaters.change_resistances(*self._faults.resistances(turn, turn))
-            self._relax(now)
-        else:
-            self._heaters.advance(now)
-
-    def _relax(self, now: float) -> None:
-        """Let the heat relax until ``now``, before which no fault begins or ends."""
-        self._heaters.change_resistances(*self._faults.resistances(self._heaters.time, now))
-        self._heaters.advance(now)
-
-    def _follow_faults(self) -> None:
-        if self._faults.electrical:
-            self._advance(self._clock.now())
-
-    def _check_heater(self, heater: int) -> None:
-        if not 0 <= heater < len(self.layout.heaters):
-            raise ConfigurationError(
-                f"hidden chip: there is no heater {heater!r}; the {self.layout.ports}-port chip has "
-                f"0..{len(self.layout.heaters) - 1}"
-            )
+    def _transmission(self, wavelength_m: float) -> Transmission:
+        """Return what the chip does to light at the heat that was last asked for."""
+        wanted = (self._heaters.revision, wavelength_m)
+        if self._known is None or self._known_for != wanted:
+            self._known, self._known_for = self._optics.transmission(self._heaters.heat_w, wavelength_m), wanted
+            self._unit_powers = None
+        return self._known

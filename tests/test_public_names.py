@@ -44,10 +44,10 @@ NAMES = {
         SwitchInstrument VisaPort parse_flag parse_identity parse_integer parse_level parse_number parse_reading
     """,
     "simulated_instruments": """
-        BenchWiring HeaterEvent HeaterTrace HiddenChip HiddenEffects HiddenParameters InstrumentSpec SimulatedBench
-        SimulatedCobrite SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser SimulatedKeysightN7745A
-        SimulatedNicslabXPOW SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecMPM210H
-        SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath default_bench read_heater_trace
+        BenchWiring HeaterEvent HeaterTrace HiddenChip HiddenEffects HiddenParameters InstrumentSpec PRESETS Preset
+        SimulatedBench SimulatedCobrite SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser
+        SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecMPM210H
+        SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath coupler_mean default_bench read_heater_trace
     """,
     "simulated_instruments.faults": """
         BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep

@@ -125,7 +125,8 @@ def test_noise_does_not_depend_on_the_order_of_meters():
 def test_same_seed_same_chip_other_seed_other_chip():
     one, same, other = (HiddenChip.from_seed(seed, 3).parameters.to_lists() for seed in (1, 1, 2))
     assert one == same
-    assert all(one[name] != other[name] for name in one)
+    undrawn = {"phase_per_kelvin_rad", "phase_curvature", "heats", "connected", "wiring"}  # effects that are off
+    assert {name for name in one if one[name] == other[name]} == undrawn
 
 
 def test_switching_one_effect_off_leaves_the_others():
