@@ -353,7 +353,7 @@ def test_summary_names_the_worst_mzis():
         ({"target": 0.9 * np.eye(3)}, "nearest_unitary"),
         ({"target": np.eye(4)}, "3 ports"),
         ({"target": np.stack([np.eye(3)] * 2)}, "one square matrix"),
-        ({"criterion": "phase"}, "choose 'fidelity' or 'real_part'"),
+        ({"criterion": "phase"}, "choose 'fidelity', 'columns', 'real_part'"),
         ({"target": 1j * np.eye(3), "criterion": "real_part"}, "real part is 0"),
         ({"max_steps": 0}, "max_steps"),
         ({"imperfections": MeshImperfections.ideal(RectangularLayout(4))}, "eta_in"),

@@ -16,6 +16,7 @@ from optinc_hw.photonics.mesh_model import MeshModel
 from optinc_hw.photonics.placement import convert_phases
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
 from optinc_hw.photonics.program_mesh import MeshProgram, program_mesh
+from optinc_hw.photonics.program_unitary import ProgrammedUnitary, program_unitary
 from optinc_hw.photonics.realise import (
     BlockRealisation,
     Realisation,
@@ -43,6 +44,7 @@ __all__ = [
     "MeshProgram",
     "PhasePlacement",
     "ProgrammedMatrix",
+    "ProgrammedUnitary",
     "RealPartRealisation",
     "Realisation",
     "RectangularLayout",
@@ -61,6 +63,7 @@ __all__ = [
     "power_from_voltage",
     "program_matrix",
     "program_mesh",
+    "program_unitary",
     "realise",
     "solve_heaters",
     "solve_powers",

@@ -13,7 +13,7 @@ from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases
 from optinc_hw.photonics._transfer import mesh_couplings, mesh_matrix, stuck
 from optinc_hw.photonics.placement import _ARMS, from_standard, to_standard, wrapped
 
-Criterion = Literal["fidelity", "real_part"]
+Criterion = Literal["fidelity", "columns", "real_part"]
 
 _MEMORY = 20
 _ENOUGH = 1e-16
@@ -27,8 +27,9 @@ def infidelity(
 ) -> tuple[float, complex]:
     """Distance of ``matrix`` from ``scale * target`` at the best scale, squared, over ``|matrix|_F^2``; and the scale.
 
-    For ``"fidelity"`` the scale is complex and the distance is 1 - F without its loss of digits; for
-    ``"real_part"`` real parts alone count and the scale is real, at least 0. A matrix of zeros is at distance 1.
+    For ``"fidelity"`` the scale is complex and the distance is 1 - F without its loss of digits; so it is for
+    ``"columns"``, of the matrix with all columns scaled to one norm. For ``"real_part"`` real parts alone count and the
+    scale is real, at least 0. A matrix of zeros is at distance 1.
     """
     distance, scale, _ = _distance(matrix, target, criterion)
     return distance, scale
@@ -38,6 +39,12 @@ def _distance(
     matrix: NDArray[np.complex128], target: NDArray[np.complex128], criterion: Criterion
 ) -> tuple[float, complex, NDArray[np.complex128]]:
     """Infidelity, scale, and the derivative by the matrix's real part plus i times that by its imaginary part."""
+    if criterion == "columns":
+        norms = np.maximum(np.linalg.norm(matrix, axis=0), np.finfo(float).tiny)
+        columns = matrix / norms
+        distance, scale, slope = _distance(columns, target, "fidelity")
+        along = np.sum((columns.conj() * slope).real, axis=0)
+        return distance, scale, np.asarray((slope - along * columns) / norms)
     seen, wanted = (matrix, target) if criterion == "fidelity" else (matrix.real, target.real)
     power = float(np.vdot(seen, seen).real)
     if power == 0.0:
@@ -116,7 +123,7 @@ def refine(
     found = minimize(descent, first, jac=True, method="L-BFGS-B", callback=descent.watch, options=options)
     ended = descent.ended or (not found.success and found.nit < max_steps and found.nfev < options["maxfun"])
     phases = descent.phases(found.x)
-    if criterion == "fidelity":
+    if criterion != "real_part":
         phases = _upright(phases, target, flaws)
     return brought_in(phases, flaws), ended
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -149,7 +149,8 @@ def program_mesh(
     placement
         Where the chip has its phase shifters; stuck phases and crosstalk are meant in it.
     criterion
-        ``"fidelity"`` of the complex matrix, or ``"real_part"`` for chips whose receivers read real parts: the relative
+        ``"fidelity"`` of the complex matrix; ``"columns"``, its fidelity with every column scaled to norm 1, for
+        chips whose inputs are normalised; or ``"real_part"`` for chips whose receivers read real parts: the relative
         error of Re(S) at the best scale.
     max_steps
         Largest number of steps of each descent, at least 1.
@@ -237,8 +238,8 @@ def _checked(
     """Check what belongs together and return the imperfections of the one chip."""
     if len(target) != layout.ports:
         raise MatrixError(f"the target has shape {target.shape}, the mesh has {layout.ports} ports; they must agree")
-    if criterion not in ("fidelity", "real_part"):
-        raise MatrixError(f"criterion is {criterion!r}; choose 'fidelity' or 'real_part'")
+    if criterion not in get_args(Criterion):
+        raise MatrixError(f"criterion is {criterion!r}; choose {', '.join(map(repr, get_args(Criterion)))}")
     if criterion == "real_part" and not target.real.any():
         raise MatrixError("the target's real part is 0, so criterion 'real_part' has nothing to reach; use 'fidelity'")
     if imperfections is None:
