@@ -1,5 +1,6 @@
-"""Which photodiode each port of a meter sees, with or without an optical switch in between."""
+"""Which photodiode each port of a meter sees, and which input port of the chip is lit, with switches in between."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,8 +9,13 @@ from typing import Protocol
 class ConnectsPorts(Protocol):
     """What a simulated switch offers to the light."""
 
-    def passes(self, input_port: int, output_port: int) -> bool:
-        """Tell whether light passes from an input to an output (0-based) at this moment."""
+    @property
+    def settled_at(self) -> float:
+        """Time in s on the clock at which all mirrors have settled, or had."""
+        ...
+
+    def passes(self, input_port: int, output_port: int, at_s: float | None = None) -> bool:
+        """Tell whether light passes from an input to an output (0-based), now or at a time since the last change."""
         ...
 
 
@@ -67,3 +73,31 @@ class SeenDetectors(Mapping[int, int]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+@dataclass(frozen=True)
+class SwitchedInput:
+    """The input port of the chip that the laser lights, by the way through one optical switch to each.
+
+    Parameters
+    ----------
+    paths
+        Input port of the chip, input and output of the switch; of all ways one at most is open at a time.
+    switch
+        The switch.
+    """
+
+    paths: Sequence[tuple[int, SwitchPath]]
+    switch: ConnectsPorts
+
+    def lit_at(self, time_s: float) -> int | None:
+        """Return the port that is lit at a time in s, not before the switch's last change; None if all are dark."""
+        for port, path in self.paths:
+            if self.switch.passes(path.input, path.output, time_s):
+                return port
+        return None
+
+    def steady_until(self, time_s: float) -> float:
+        """Return the time in s until which the light stays where it is at ``time_s``, if nobody moves the switch."""
+        settled = self.switch.settled_at
+        return settled if time_s < settled else math.inf

@@ -53,12 +53,12 @@ _METHOD = {
     "noise_relative": 0.001,
     "noise_floor_w": _FLOOR,
     "crosstalk_length": 1.5,
-    "crosstalk_reach": 20.0,  # what lies beyond is below 1e-7
+    "crosstalk_reach": 15.0,  # what lies beyond is 1e-6 and less
     "crosstalk_spread": 0.3,
     "bare_arm_factor": 1.0,
     "phase_curvature_spread": 0.001,
 }
-_BENCH = {"lo_fraction": 0.0, "crosstalk_length": 1.5, "crosstalk_reach": 20.0, "bare_arm_factor": 1.0}
+_BENCH = {"lo_fraction": 0.0, "crosstalk_length": 1.5, "crosstalk_reach": 15.0, "bare_arm_factor": 1.0}
 
 PRESETS: Mapping[str, Preset] = {
     "method_a": Preset(

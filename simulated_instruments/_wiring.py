@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from optinc_hw.errors import ConfigurationError
+from optinc_hw.photonics.layout import ChipLayout
 from simulated_instruments._kind import InstrumentRole, InstrumentSpec
 from simulated_instruments._kinds import KINDS
-from simulated_instruments._light_paths import ConnectsPorts, LightPath, SeenDetectors, SwitchPath
+from simulated_instruments._light_paths import ConnectsPorts, LightPath, SeenDetectors, SwitchedInput, SwitchPath
 
 Way = tuple[int, SwitchPath | None]
 """Index of a heater or detector, and its way through a switch."""
@@ -27,12 +29,16 @@ class BenchWiring:
     switched
         The way through an optical switch of each detector name that has a switch before its port. Detectors may share
         a port if their ways through one switch differ.
+    inputs
+        Way from the laser to input ports of a chip without modulators: through an optical switch, or None for the one
+        port to which the laser's fibre goes. A port left out stays dark.
     """
 
     heaters: Mapping[str, tuple[str, int]]
     detectors: Mapping[str, tuple[str, int]]
     laser: str
     switched: Mapping[str, SwitchPath] = field(default_factory=dict)
+    inputs: Mapping[int, SwitchPath | None] = field(default_factory=dict)
 
 
 def by_name(instruments: Sequence[InstrumentSpec]) -> dict[str, InstrumentSpec]:
@@ -71,8 +77,7 @@ def wired_channels(
     for name, way_in in switched.items():
         if name not in wiring:
             raise ConfigurationError(f"simulated bench: switched {what} {name!r} is not wired")
-        if way_in.switch not in specs or KINDS[specs[way_in.switch].kind].role != "switch":
-            raise ConfigurationError(f"simulated bench: {what} {name} is behind {way_in.switch!r}, which is no switch")
+        _check_switch(f"{what} {name}", way_in, specs)
     result: dict[str, dict[int, list[Way]]] = {}
     for name, (instrument, channel) in wiring.items():
         if name not in index:
@@ -90,6 +95,50 @@ def wired_channels(
                 )
         ways.append(way)
     return result
+
+
+def _check_switch(what: str, path: SwitchPath, specs: Mapping[str, InstrumentSpec]) -> None:
+    if path.switch not in specs or KINDS[specs[path.switch].kind].role != "switch":
+        raise ConfigurationError(f"simulated bench: {what} is behind {path.switch!r}, which is no switch")
+
+
+def check_inputs(
+    inputs: Mapping[int, SwitchPath | None], layout: ChipLayout, specs: Mapping[str, InstrumentSpec]
+) -> None:
+    """Raise ConfigurationError unless the laser can light the input ports of the chip one at a time."""
+    if inputs and layout.modulators:
+        raise ConfigurationError(
+            "simulated bench: the chip has modulators, which the laser lights all at once; wire no input ports"
+        )
+    for port, path in inputs.items():
+        if not 0 <= port < layout.ports:
+            raise ConfigurationError(f"simulated bench: the chip has no input port {port!r}")
+        if path is not None:
+            _check_switch(f"input port {port}", path, specs)
+    for one, other in combinations(inputs, 2):
+        if not _share_a_mirror(inputs[one], inputs[other]):
+            raise ConfigurationError(
+                f"simulated bench: one laser cannot reach input ports {one} and {other}; give ways through one switch "
+                f"that share its input or its output"
+            )
+
+
+def _share_a_mirror(one: SwitchPath | None, other: SwitchPath | None) -> bool:
+    """Tell whether two ways begin or end at the same port of one switch, so that only one of them can be open."""
+    return (
+        _exclusive(one, other)
+        and one is not None
+        and other is not None
+        and (one.input == other.input or one.output == other.output)
+    )
+
+
+def input_course(
+    inputs: Mapping[int, SwitchPath | None], switches: Mapping[str, ConnectsPorts]
+) -> SwitchedInput | None:
+    """Return what tells which input port is lit as the switch stands; None if there is no switch on the way."""
+    paths = [(port, path) for port, path in inputs.items() if path is not None]
+    return SwitchedInput(paths, switches[paths[0][1].switch]) if paths else None
 
 
 def _exclusive(one: SwitchPath | None, other: SwitchPath | None) -> bool:

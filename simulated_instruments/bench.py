@@ -7,58 +7,73 @@ from typing import Self, cast
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
-from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from simulated_instruments._fault_link import FaultyInstrument
 from simulated_instruments._hislip import HislipServer
 from simulated_instruments._kind import InstrumentSpec, ServedLink, Surroundings
 from simulated_instruments._kinds import KINDS
-from simulated_instruments._light_paths import ConnectsPorts
+from simulated_instruments._light_paths import ConnectsPorts, SwitchPath
 from simulated_instruments._pty import PtyServer
 from simulated_instruments._tcp import TcpServer
-from simulated_instruments._wiring import BenchWiring, by_name, check_laser, seen_detectors, wired_channels
+from simulated_instruments._wiring import (
+    BenchWiring,
+    by_name,
+    check_inputs,
+    check_laser,
+    input_course,
+    seen_detectors,
+    wired_channels,
+)
 from simulated_instruments.faults import BenchFaults
 from simulated_instruments.hidden_chip import HiddenChip
 
 QONTROL, SANTEC, KEYSIGHT = "qontrol_q8iv", "santec_tsl570", "keysight_n7745a"
+POLATIS = "polatis_oxc"
 
 _CHANNELS_PER_MODULE = 8
 _MODULES_PER_CHAIN = 8
 _PORTS_PER_METER = 8
 
 
-def default_bench(ports: int) -> tuple[tuple[InstrumentSpec, ...], BenchWiring]:
-    """Return instruments and wiring for a chip of ``ports`` ports.
+def default_bench(
+    ports: int, *, inputs: Inputs = "modulators", receivers: Receivers = "homodyne"
+) -> tuple[tuple[InstrumentSpec, ...], BenchWiring]:
+    """Return instruments and wiring for a chip of ``ports`` ports with a rectangular mesh.
 
-    Heaters in the layout's order on chains ``heaters_0``, ``heaters_1``, ... of up to 8 modules, photodiodes on
-    8-port meters ``meter_plus_0``, ... and ``meter_minus_0``, ..., and one ``laser``.
+    Heaters in the layout's order on chains ``heaters_0``, ``heaters_1``, ... of up to 8 modules, and one ``laser``.
+    The photodiodes of homodyne receivers hang on 8-port meters ``meter_plus_0``, ... and ``meter_minus_0``, ..., power
+    detectors on ``meter_0``, ... . Before input ports stands a cross-connect ``switch``, port i at its output i.
 
     Raises
     ------
     MatrixError
-        If ``ports`` is not an integer of at least 2.
+        If ``ports`` is not an integer of at least 2, or ``inputs`` or ``receivers`` is unknown.
     """
-    layout = ChipLayout(ports)
+    layout = ChipLayout(ports, inputs=inputs, receivers=receivers)
     heaters, chains = layout.heaters, list[InstrumentSpec]()
     per_chain = _CHANNELS_PER_MODULE * _MODULES_PER_CHAIN
     for start in range(0, len(heaters), per_chain):
         modules = -(-len(heaters[start : start + per_chain]) // _CHANNELS_PER_MODULE)
         chains.append(InstrumentSpec(f"heaters_{len(chains)}", QONTROL, modules))
+    sides = ("_plus", "_minus") if layout.homodynes else ("",)
     meters = [
-        InstrumentSpec(f"meter_{side}_{k}", KEYSIGHT, _PORTS_PER_METER)
-        for side in ("plus", "minus")
+        InstrumentSpec(f"meter{side}_{k}", KEYSIGHT, _PORTS_PER_METER)
+        for side in sides
         for k in range(-(-ports // _PORTS_PER_METER))
     ]
     detectors = {
-        f"rx_{j}_{side}": (f"meter_{side}_{j // _PORTS_PER_METER}", j % _PORTS_PER_METER)
-        for side in ("plus", "minus")
+        f"rx_{j}{side}": (f"meter{side}_{j // _PORTS_PER_METER}", j % _PORTS_PER_METER)
+        for side in sides
         for j in range(ports)
     }
+    switches = () if layout.modulators else (InstrumentSpec("switch", POLATIS, ports),)
     wiring = BenchWiring(
         heaters={name: (f"heaters_{k // per_chain}", k % per_chain) for k, name in enumerate(heaters)},
         detectors=detectors,
         laser="laser",
+        inputs={} if layout.modulators else {i: SwitchPath("switch", 0, i) for i in range(ports)},
     )
-    return (*chains, InstrumentSpec("laser", SANTEC), *meters), wiring
+    return (*chains, InstrumentSpec("laser", SANTEC), *meters, *switches), wiring
 
 
 class SimulatedBench:
@@ -96,6 +111,7 @@ class SimulatedBench:
         heaters = wired_channels("heater", wiring.heaters, chip.layout.heaters, specs, "heaters", {})
         detectors = wired_channels("detector", wiring.detectors, chip.layout.detectors, specs, "meter", wiring.switched)
         check_laser(wiring.laser, specs)
+        check_inputs(wiring.inputs, chip.layout, specs)
         chip.clock = clock
         self._links: dict[str, FaultyInstrument] = {}
         switches: dict[str, ConnectsPorts] = {}
@@ -110,6 +126,7 @@ class SimulatedBench:
             if kind.role == "switch":
                 switches[spec.name] = cast("ConnectsPorts", instrument)
             self._links[spec.name] = FaultyInstrument(instrument, clock, kind.command_ends)
+        _light(chip, wiring, switches)
         self.faults = BenchFaults(self._links, chip, clock)
         """What goes wrong, on demand."""
         self._specs = specs
@@ -185,3 +202,12 @@ class SimulatedBench:
     ) -> None:
         self._addresses.clear()
         self._stack.close()
+
+
+def _light(chip: HiddenChip, wiring: BenchWiring, switches: Mapping[str, ConnectsPorts]) -> None:
+    """Lead the laser's light to the chip's input ports."""
+    course = input_course(wiring.inputs, switches)
+    if course is not None:
+        chip.follow_ports(course)
+    elif not chip.layout.modulators:
+        chip.set_lit_port(next(iter(wiring.inputs), None))

@@ -6,6 +6,7 @@ simulator decides: replies end with CR LF, and a command that it does not unders
 
 import re
 import threading
+from collections.abc import Callable
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
@@ -26,6 +27,8 @@ class SimulatedDiCon1xN:
         Number of channels N, 1..128.
     clock
         The mirror needs 20 ms on it; until then the common port is dark.
+    before_change
+        Called just before the mirror moves.
 
     Raises
     ------
@@ -33,11 +36,12 @@ class SimulatedDiCon1xN:
         If the number of channels is not possible.
     """
 
-    def __init__(self, channels: int, clock: Clock) -> None:
+    def __init__(self, channels: int, clock: Clock, before_change: Callable[[], None] | None = None) -> None:
         if not 1 <= channels <= _LARGEST:
             raise ConfigurationError(f"simulated DiCon switch: {channels} channels are not in 1..{_LARGEST}")
         self._channels = channels
         self._clock = clock
+        self._before_change = before_change
         self._lock = threading.RLock()
         self.restart()
 
@@ -55,9 +59,15 @@ class SimulatedDiCon1xN:
         del count
         return b""
 
-    def passes(self, input_port: int, output_port: int) -> bool:
-        """Tell whether light passes from a channel to the common port 0 now."""
-        return output_port == 0 and self._position == input_port + 1 and self._clock.now() >= self._ready_at
+    @property
+    def settled_at(self) -> float:
+        """Time in s on the clock at which the mirror has settled, or had."""
+        return self._ready_at
+
+    def passes(self, input_port: int, output_port: int, at_s: float | None = None) -> bool:
+        """Tell whether light passes between a channel and the common port 0, now or at a time since the last move."""
+        now = self._clock.now() if at_s is None else at_s
+        return output_port == 0 and self._position == input_port + 1 and now >= self._ready_at
 
     def _answer(self, line: str) -> bytes:
         command = line.upper()
@@ -77,12 +87,14 @@ class SimulatedDiCon1xN:
 
     def _move(self, position: int) -> None:
         if position != self._position:
+            if self._before_change is not None:
+                self._before_change()
             self._position = position
             self._ready_at = self._clock.now() + _SWITCHING_S
 
 
 def _build(spec: InstrumentSpec, at: Surroundings) -> SimulatedDiCon1xN:
-    return SimulatedDiCon1xN(spec.size, at.clock)
+    return SimulatedDiCon1xN(spec.size, at.clock, at.chip.announce_change)
 
 
 KIND = InstrumentKind("dicon_1xn", "switch", _build, "serial")

@@ -5,8 +5,9 @@ this simulator decides: the size reads ``24,24``, the state ``(@1,2),(@17,18)``,
 use is refused with -224.
 """
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
@@ -42,6 +43,8 @@ class SimulatedPolatisOXC:
         Number of inputs and of outputs, 1..384.
     clock
         Mirrors need 20 ms on it; until then the new way is dark.
+    before_change
+        Called just before connections change.
 
     Raises
     ------
@@ -49,11 +52,12 @@ class SimulatedPolatisOXC:
         If the size is not possible.
     """
 
-    def __init__(self, size: int, clock: Clock) -> None:
+    def __init__(self, size: int, clock: Clock, before_change: Callable[[], None] | None = None) -> None:
         if not 1 <= size <= _LARGEST:
             raise ConfigurationError(f"simulated Polatis switch: size {size} is not in 1..{_LARGEST}")
         self._size = size
         self._clock = clock
+        self._before_change = before_change
         self._errors = ErrorQueue('%d,"%s"')
         self._interpreter = ScpiInterpreter(self._commands(), self._errors, b"\n")
         self.restart()
@@ -74,12 +78,16 @@ class SimulatedPolatisOXC:
             self._errors.push(ScpiError(*_DEVICE_ERROR))
         return b""
 
-    def passes(self, input_port: int, output_port: int) -> bool:
-        """Tell whether light passes from an input to an output (0-based) now."""
-        ingress = input_port + 1
-        return (
-            self._outputs.get(ingress) == self._size + output_port + 1 and self._clock.now() >= self._ready_at[ingress]
-        )
+    @property
+    def settled_at(self) -> float:
+        """Time in s on the clock at which all mirrors have settled, or had."""
+        return max(self._ready_at.copy().values(), default=0.0)
+
+    def passes(self, input_port: int, output_port: int, at_s: float | None = None) -> bool:
+        """Tell whether light passes from an input to an output (0-based), now or at a time since the last change."""
+        now, ingress = self._clock.now() if at_s is None else at_s, input_port + 1
+        connected = self._outputs.get(ingress) == self._size + output_port + 1
+        return connected and now >= self._ready_at.get(ingress, math.inf)
 
     def _commands(self) -> Mapping[str, Handler]:
         return {
@@ -93,7 +101,7 @@ class SimulatedPolatisOXC:
             "SYSTem:ERRor[:NEXT]?": query(self._errors.pop),
             "SYSTem:ERRor:ALL?": query(self._all_errors),
             "*IDN?": query(lambda: f"Polatis,I-OST-{self._size}x{self._size}-LU1-DMHNS,002414,6.5.2.18"),
-            "*OPC?": query(lambda: str(int(self._clock.now() >= max(self._ready_at.values(), default=0.0)))),
+            "*OPC?": query(lambda: str(int(self._clock.now() >= self.settled_at))),
             "*CLS": query(self._errors.clear),
             "*RST": query(self._outputs_clear),
         }
@@ -126,6 +134,7 @@ class SimulatedPolatisOXC:
         pairs = self._lists(arguments)
         if any(self._outputs.get(ingress) != egress for ingress, egress in pairs):
             raise ScpiError(*ILLEGAL_VALUE)
+        self._announce()
         for ingress, _ in pairs:
             del self._outputs[ingress], self._ready_at[ingress]
         return None
@@ -136,12 +145,18 @@ class SimulatedPolatisOXC:
         self._connect(pairs)
         return None
 
+    def _announce(self) -> None:
+        if self._before_change is not None:
+            self._before_change()
+
     def _connect(self, pairs: list[tuple[int, int]]) -> None:
+        self._announce()
         for ingress, egress in pairs:
             self._outputs[ingress] = egress
             self._ready_at[ingress] = self._clock.now() + _SWITCHING_S
 
     def _outputs_clear(self) -> None:
+        self._announce()
         self._outputs.clear()
         self._ready_at.clear()
 
@@ -179,7 +194,7 @@ def _ports(text: str) -> list[int]:
 
 
 def _build(spec: InstrumentSpec, at: Surroundings) -> SimulatedPolatisOXC:
-    return SimulatedPolatisOXC(spec.size, at.clock)
+    return SimulatedPolatisOXC(spec.size, at.clock, at.chip.announce_change)
 
 
 KIND = InstrumentKind("polatis_oxc", "switch", _build)
