@@ -106,6 +106,21 @@ class DiConMemsSwitch(SwitchInstrument):
         self._checked("output", output_port, 1)
         self._select(channel)
 
+    def disconnect(self, input_port: int) -> None:
+        """Park if a channel (0-based) is on the common port; leave another one there.
+
+        Raises
+        ------
+        LimitError
+            If the port does not exist; nothing was changed.
+        DeviceError
+            If the switch stands otherwise afterwards.
+        """
+        channel = self._checked("input", input_port, self._channels)
+        with self._live_link().lock:
+            if channel in self.connections():
+                self._select(-1)
+
     def park(self) -> None:
         """Let no light through; raises DeviceError if the switch stands otherwise afterwards."""
         self._select(-1)

@@ -135,6 +135,29 @@ class PolatisOXC(SwitchInstrument, ScpiInstrument):
             self._note_connections({input_port: output_port})
         self.clock.sleep(self.settle_time)
 
+    def disconnect(self, input_port: int) -> None:
+        """Drop the connection of an input (0-based), if it has one, and wait.
+
+        Raises
+        ------
+        LimitError
+            If the port does not exist; nothing was changed.
+        DeviceError
+            If the switch refuses, stays busy beyond the deadline, or stands otherwise afterwards.
+        """
+        input_port = self._checked("input", input_port, self._inputs)
+        link = self._live_link()
+        with link.lock:
+            self._drop(input_port + 1)
+            self._wait_idle()
+            if self._peer(input_port + 1) is not None:
+                raise link.device_error(
+                    f"input {input_port} is still connected although that was dropped; check that nobody else uses "
+                    f"the switch"
+                )
+            self.connected_outputs[input_port].cache.set(-1)
+        self.clock.sleep(self.settle_time)
+
     def disconnect_all(self) -> None:
         """Drop all connections; raises DeviceError if the switch refuses."""
         with self._live_link().lock:
@@ -152,9 +175,7 @@ class PolatisOXC(SwitchInstrument, ScpiInstrument):
         if output >= 0:
             self.connect(index, output)
         else:
-            with self._live_link().lock:
-                self._drop(index + 1)
-                self._wait_idle()
+            self.disconnect(index)
 
     def _output_of(self, index: int) -> int:
         peer = self._peer(index + 1)

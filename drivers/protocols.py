@@ -216,6 +216,13 @@ class Switch(Protocol):
         """
         ...
 
+    def disconnect(self, input_port: int) -> None:
+        """Let no light pass from an input port, and return when none does; needed of switches before chip inputs only.
+
+        Raises LimitError if the port does not exist (nothing was changed), DeviceError if the switch did not do it.
+        """
+        ...
+
     def connections(self) -> dict[int, int]:
         """Ask for the output port of each connected input port."""
         ...

@@ -21,13 +21,15 @@ def _table(title: str, *columns: str, numbers: Iterable[str] = ()) -> Table:
 
 
 def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
-    """Return mesh, instruments, heaters and detectors of a checked bench folder."""
+    """Return mesh, instruments, heaters, detectors and single input ports of a checked bench folder."""
     mesh = _table("Mesh", "property", "value")
     mesh.add_row("layout", report.mesh.layout)
     mesh.add_row("MZIs", f"{report.mesh.mzis} in {report.mesh.columns} columns")
     mesh.add_row("missing MZIs", ", ".join(report.mesh.missing) or "none")
     stuck = ", ".join(f"{name} at {value:g} rad" for name, value in report.mesh.stuck_rad.items())
     mesh.add_row("stuck phases", stuck or "none")
+    mesh.add_row("inputs", "one port at a time" if report.inputs else "modulators")
+    mesh.add_row("receivers", report.receivers)
     instruments = _table("Instruments", "name", "role", "driver", "address", "size", "used", numbers=("size", "used"))
     for row in report.instruments:
         size = "" if row.size is None else str(row.size)
@@ -47,7 +49,12 @@ def wiring_tables(report: "BenchReport") -> tuple[Table, ...]:
     for wire in report.detectors:
         way = (escape(wire.switch or ""),) if switched else ()
         detectors.add_row(escape(wire.element), escape(wire.instrument), str(wire.channel), *way)
-    return mesh, instruments, heaters, detectors
+    if not report.inputs:
+        return mesh, instruments, heaters, detectors
+    inputs = _table("Input ports", "port", "lit through", numbers=("port",))
+    for lit in report.inputs:
+        inputs.add_row(str(lit.port), escape(lit.switch or "the laser is fixed to it"))
+    return mesh, instruments, heaters, detectors, inputs
 
 
 def served_table(served: "ServedBench") -> Table:

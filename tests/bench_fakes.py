@@ -13,7 +13,7 @@ SETTINGS: dict = {}
 
 def reset():
     JOURNAL.clear()
-    SETTINGS.update(dead=(), at_start={}, channels=64)
+    SETTINGS.update(dead=(), at_start={}, channels=64, connected={}, jammed=False)
 
 
 reset()
@@ -119,12 +119,39 @@ class FakeLaser(_Fake):
         self.note("wait_settled")
 
 
-def write_fake_folder(folder, ports=8):
+class FakeSwitch(_Fake):
+    """A 1 x N switch; ``SETTINGS["connected"]`` is how it stands, and a jammed one stays so."""
+
+    def __init__(self, name, address, channels=4):
+        super().__init__(name, address, channels=channels)
+        self.input_count, self.output_count = channels, 1
+
+    def connect(self, input_port, output_port):
+        self.note("connect", input_port, output_port)
+        if not SETTINGS["jammed"]:
+            SETTINGS["connected"] = {input_port: output_port}
+
+    def disconnect(self, input_port):
+        self.note("disconnect", input_port)
+        if not SETTINGS["jammed"]:
+            SETTINGS["connected"].pop(input_port, None)
+
+    def connections(self):
+        self.note("connections")
+        return dict(SETTINGS["connected"])
+
+
+def write_fake_folder(folder, ports=8, kind="homodyne"):
     """Bench folder of the default wiring whose drivers are the fakes of this module."""
-    write_bench_folder(folder, ports, {name: f"fake:{name}" for name in instrument_names(ports)})
+    write_bench_folder(folder, ports, {name: f"fake:{name}" for name in instrument_names(ports, kind)}, kind=kind)
     path = folder / "station.yaml"
     text = path.read_text()
-    for real, fake in (("QontrolQ8iv", "FakeHeaters"), ("KeysightN7745A", "FakeMeter"), ("SantecTSL570", "FakeLaser")):
+    for real, fake in (
+        ("QontrolQ8iv", "FakeHeaters"),
+        ("KeysightN7745A", "FakeMeter"),
+        ("SantecTSL570", "FakeLaser"),
+        ("DiConMemsSwitch", "FakeSwitch"),
+    ):
         text = text.replace(f"drivers.{real}", f"{__name__}.{fake}")
     path.write_text(text)
     return folder

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from mixed_benches import BENCHES, LAYOUT, PORTS, write_mixed_folder
 
-import optinc_hw.bench.bench as bench_module
+import optinc_hw.bench._opening as opening
 from optinc_hw.bench import Bench, write_bench_folder
 from optinc_hw.bench.write import instrument_names
 from simulated_instruments import HiddenChip, SimulatedBench
@@ -118,7 +118,7 @@ def rig_of(folder, monkeypatch, *, left_on=None, timeout_s=0.5):
         chip.set_heater_voltages(left_on or {})
         return chip
 
-    original = bench_module.start_simulation
+    original = opening.start_simulation
 
     def start(description, seed, stack, clock, trace=None):
         simulated = original(description, seed, stack, clock, trace)
@@ -126,7 +126,7 @@ def rig_of(folder, monkeypatch, *, left_on=None, timeout_s=0.5):
         return simulated
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench_module, "start_simulation", start)
+        patched.setattr(opening, "start_simulation", start)
         patched.setattr(HiddenChip, "from_seed", chip_from_seed)
         bench = Bench.open(folder, simulate=True)
     for name in bench.description.roles:

@@ -199,7 +199,7 @@ def test_ctrl_c_while_another_thread_holds_the_bench_does_not_leave_it_hot(rig):
     held = threading.Event()
 
     def hold():
-        with rig.bench._lock:
+        with rig.bench._session.lock:
             held.set()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 

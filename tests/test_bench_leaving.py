@@ -130,7 +130,7 @@ def test_a_signal_just_before_making_safe_leaves_the_bench_open_for_another_try(
     bench = Bench.open(folder)
     drive(bench)
     with monkeypatch.context() as patched:
-        patched.setattr("optinc_hw.bench.bench.deferred_signals", interrupted)
+        patched.setattr("optinc_hw.bench._leaving.deferred_signals", interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.close()
     assert calls(what="make_safe") == []

@@ -12,9 +12,9 @@ NAMES = {
     "optinc_hw.photonics": """
         BlockRealisation ChipElements ChipLayout ChipModel CouplerDispersion Decomposition HeaterModel HeaterSolution
         LimitingMzi MeshImperfections MeshLayout MeshModel MeshPhases MeshProgram PhasePlacement ProgrammedMatrix
-        RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout TwinParameters convert_phases
+        ProgrammedUnitary RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout TwinParameters convert_phases
         coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix nearest_unitary
-        power_from_voltage program_matrix program_mesh realise solve_heaters solve_powers voltage_from_power
+        power_from_voltage program_matrix program_mesh program_unitary realise solve_heaters solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
         Activation Form Forward InputSpace Layer LayerPlan Multiply OpticalNetwork Rounding Tile TilePlan TileRunner
@@ -23,7 +23,7 @@ NAMES = {
     """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
-        InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip ServedBench StationFile TileRunner TwinTileRunner
+        InputRow InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip ServedBench StationFile TileRunner TwinTileRunner
         WiringRow check_bench instrument_names measure_transfer_matrix read_description serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """

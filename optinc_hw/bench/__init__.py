@@ -10,7 +10,7 @@ from optinc_hw._shadow import check_packages_not_shadowed
 check_packages_not_shadowed()
 
 from optinc_hw.bench.bench import Bench  # noqa: E402 - nothing of ours may be imported before the check
-from optinc_hw.bench.check import BenchReport, InstrumentRow, MeshRow, WiringRow, check_bench  # noqa: E402
+from optinc_hw.bench.check import BenchReport, InputRow, InstrumentRow, MeshRow, WiringRow, check_bench  # noqa: E402
 from optinc_hw.bench.chip_file import ChipFile  # noqa: E402
 from optinc_hw.bench.description import BenchDescription, read_description  # noqa: E402
 from optinc_hw.bench.interlock import Interlock  # noqa: E402
@@ -35,6 +35,7 @@ __all__ = [
     "ChipFile",
     "DetectorReading",
     "HeaterReading",
+    "InputRow",
     "InstrumentRow",
     "Interlock",
     "MeshRow",

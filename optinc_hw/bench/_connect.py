@@ -77,8 +77,9 @@ def connect(
         _check_size(name, int(description.detector_attachments[name].channels.max()), meter.port_count, "port", path)
     laser_name = description.chip.laser.instrument
     switches = {name: opened[name] for name, role in description.roles.items() if role == "switch"}
-    for entry in description.chip.detectors.values():
-        if (way := entry.switch) is not None:
+    behind = (entry.switch for entry in description.chip.detectors.values())
+    for way in (*behind, *description.input_ways.values()):
+        if way is not None:
             switch = switches[way.instrument]
             _check_size(way.instrument, way.input, switch.input_count, "input", path)
             _check_size(way.instrument, way.output, switch.output_count, "output", path)

@@ -1,13 +1,12 @@
 """Laser, switches and power meters of a bench, set up on first use."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from optinc_hw.bench._connect import Connected
+from optinc_hw.bench._input_light import InputLight
 from optinc_hw.bench._safe_state import Step
-from optinc_hw.bench._switching import ReadingPass, SwitchDrive
-from optinc_hw.bench.chip_file import ChipFile
+from optinc_hw.bench._switching import SwitchDrive
+from optinc_hw.bench.description import BenchDescription
 from optinc_hw.bench.readings import DetectorReading
 from optinc_hw.units import dbm_to_watt, nm_to_m
 
@@ -19,21 +18,21 @@ class LightPath:
 
     Parameters
     ----------
-    chip
-        Wavelength, power and averaging time.
+    description
+        Wavelength, power, averaging time, ways of the light, and readings that see every detector once.
     instruments
         Laser, power meters and switches.
-    passes
-        Readings that see every detector once.
     """
 
-    def __init__(self, chip: ChipFile, instruments: Connected, passes: Sequence[ReadingPass]) -> None:
-        self._chip = chip
+    def __init__(self, description: BenchDescription, instruments: Connected) -> None:
+        self._chip = description.chip
         self._laser_name = instruments.laser_name
         self._laser = instruments.laser
         self._meters = instruments.meters
         self._switches = SwitchDrive(instruments.switches)
-        self._passes = passes
+        self.inputs = InputLight(description.input_ways, description.chip.ports, self._switches, description.folder)
+        """Which input port the light reaches."""
+        self._passes = description.reading_passes
         self._laser_ready = False
         self._meters_ready = False
         self.driven = False
@@ -55,12 +54,16 @@ class LightPath:
         self._laser_ready = ready
 
     def read(self) -> DetectorReading:
-        """Read all photodiodes once; sets up the meters before the first one and after errors."""
+        """Read all photodiodes once; sets up the meters before the first one and after errors.
+
+        The way of the light to the chosen input port is asked for, and made again if it does not stand any more.
+        """
         ready, self._meters_ready = self._meters_ready, False
         if not ready:
             self._switches.forget()
             for meter in self._meters.values():
                 meter.initialise(nm_to_m(self._chip.laser.wavelength_nm), self._chip.averaging_time_s)
+        self.inputs.confirm()
         count = sum(len(elements) for one in self._passes for elements in one.elements.values())
         power, valid = np.empty(count), np.empty(count, dtype=np.bool_)
         for one in self._passes:

@@ -3,7 +3,8 @@
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 from pydantic.fields import FieldInfo
@@ -105,6 +106,8 @@ def parse(model: type[Model], data: Mapping[str, Any], path: Path) -> Model:
 def _explain(
     model: type[BaseModel], kind: str, loc: Sequence[str | int], value: object, message: str
 ) -> tuple[str, str]:
+    if loc[-1:] == ("[key]",):  # the fault is a key of a mapping, not what it leads to
+        loc = loc[:-2]
     parent = _at(model, loc[:-1])
     fields = parent.model_fields if parent is not None else {}
     last = str(loc[-1]) if loc else ""
@@ -119,7 +122,8 @@ def _explain(
     if kind == "string_pattern_mismatch" and _NAME_PATTERN in message:
         return f"{_short(value)} is not a name", f"use {_NAME_RULE}"
     if kind == "value_error":
-        return f"{_short(value)}: {message.removeprefix('Value error, ')}", "correct this entry"
+        what = f"{_short(value)}: {message.removeprefix('Value error, ')}"
+        return what, f"give {meaning}" if meaning else "correct this entry"
     complaint = message[:1].lower() + message[1:]
     return f"{_short(value)} is not allowed: {complaint}", f"give {meaning}" if meaning else "correct the value"
 
@@ -145,10 +149,18 @@ def _at(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | N
         if isinstance(here, type) and issubclass(here, BaseModel):
             field = here.model_fields.get(str(part))
             if field is not None:
-                here = field.annotation
+                here = _without_none(field.annotation)
             else:  # a named entry of a model that keeps entries by name
                 here = get_args(here.__annotations__.get("__pydantic_extra__"))[-1:]
                 here = here[0] if here else None
         elif get_origin(here) is dict:
             here = get_args(here)[1]
     return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def _without_none(annotation: object) -> object:
+    """Return what an optional value is when it is there."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return kinds[0] if len(kinds) == 1 else annotation

@@ -1,17 +1,26 @@
 """Simulated instruments for a bench folder: the same two files, only the addresses differ."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ruamel.yaml import YAML
+
+from optinc_hw._files import write_text
 from optinc_hw.bench._problems import read_yaml_list
+from optinc_hw.bench.chip_file import CHIP_FILE
 from optinc_hw.bench.description import BenchDescription
 from optinc_hw.bench.station_file import STATION_FILE, driver_options, driver_size, resolve_driver, simulated_as
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from simulated_instruments import SimulatedBench
+    from simulated_instruments import HiddenChip, SimulatedBench
+
+HIDDEN_CHIP_FILE = "hidden_chip.yaml"
+"""Beside chip.yaml: what the chip of a simulated session is like; real sessions ignore it."""
 
 
 def start_simulation(
@@ -31,7 +40,7 @@ def start_simulation(
     description
         Checked bench folder; instruments and wiring are taken from it.
     seed
-        Seed of the hidden chip.
+        Seed of the hidden chip, unless ``hidden_chip.yaml`` in the folder states one.
     stack
         Gets the callback that stops the servers.
     clock
@@ -53,7 +62,6 @@ def start_simulation(
     from simulated_instruments import (
         BenchWiring,
         HeaterTrace,
-        HiddenChip,
         InstrumentSpec,
         SimulatedBench,
         SwitchPath,
@@ -70,10 +78,12 @@ def start_simulation(
             for name, entry in chip.detectors.items()
             if (way := entry.switch) is not None
         },
+        inputs={
+            port: None if way is None else SwitchPath(way.instrument, way.input, way.output)
+            for port, way in description.input_ways.items()
+        },
     )
-    hidden = HiddenChip.from_seed(
-        seed, ports=chip.ports, mesh=description.layout.mesh, stuck_rad=chip.mesh.stuck_rad, clock=clock
-    )
+    hidden = _hidden_chip(description, seed, clock)
     if trace is not None:
         try:
             stack.enter_context(HeaterTrace(hidden, trace))
@@ -108,3 +118,31 @@ def _counterparts(description: BenchDescription) -> dict[str, tuple[str, int, di
             )
         found[name] = (known.kind, size, driver_options(entry, known))
     return found
+
+
+def write_hidden_chip(folder: Path, chip: Mapping[str, object] | str) -> None:
+    """Write ``hidden_chip.yaml`` into a bench folder: what its simulated chip is like, or the preset that it is."""
+    stream = StringIO()
+    YAML(typ="safe", pure=True).dump({"preset": chip} if isinstance(chip, str) else dict(chip), stream)
+    write_text(folder / HIDDEN_CHIP_FILE, stream.getvalue())
+
+
+def _hidden_chip(description: BenchDescription, seed: int, clock: Clock) -> "HiddenChip":
+    """Return the chip of ``hidden_chip.yaml`` if there is one, else one drawn from the seed."""
+    from simulated_instruments import HiddenChip
+
+    chip, layout = description.chip, description.layout
+    path = description.folder / HIDDEN_CHIP_FILE
+    if not path.exists():
+        return HiddenChip.from_seed(
+            seed, ports=chip.ports, mesh=layout.mesh, stuck_rad=chip.mesh.stuck_rad,
+            inputs=layout.inputs, receivers=layout.receivers, clock=clock,
+        )  # fmt: skip
+    hidden = HiddenChip.from_file(path, clock=clock)
+    if hidden.layout != layout:
+        raise ConfigurationError(
+            f"{path}: describes a chip of {hidden.layout.ports} ports with {len(hidden.layout.heaters)} heaters "
+            f"({hidden.layout.inputs}, {hidden.layout.receivers}), {CHIP_FILE} one of {layout.ports} ports with "
+            f"{len(layout.heaters)} heaters ({layout.inputs}, {layout.receivers}); let both describe the same chip"
+        )
+    return hidden

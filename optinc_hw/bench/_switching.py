@@ -1,7 +1,7 @@
 """Detectors behind optical switches: which of them can be read together, and the connections that they need."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from optinc_hw.bench.chip_file import DetectorEntry, SwitchEntry
+from optinc_hw.bench._inputs_section import SwitchEntry
+from optinc_hw.bench.chip_file import DetectorEntry
+from optinc_hw.errors import DeviceError
 
 if TYPE_CHECKING:
     from drivers.protocols import Switch
-
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,35 @@ class SwitchDrive:
             with self._doubting(route.instrument):
                 self._switches[route.instrument].connect(route.input, route.output)
             self._standing.add(route)
+
+    def disconnect(self, ways: Iterable[SwitchEntry]) -> None:
+        """Let light pass none of the ``ways``, whatever has been known of them.
+
+        Raises
+        ------
+        InstrumentError
+            If a switch failed or lets light pass nevertheless.
+        """
+        wanted = set(ways)
+        for way in sorted(self.standing(wanted), key=str):
+            self._standing.discard(way)
+            with self._doubting(way.instrument):
+                self._switches[way.instrument].disconnect(way.input)
+        left = self.standing(wanted)
+        if left:
+            raise DeviceError(
+                f"{left[0].instrument}: light still passes {', '.join(map(str, left))} although that was disconnected; "
+                f"check that nobody else uses the switch"
+            )
+
+    def standing(self, ways: Iterable[SwitchEntry]) -> list[SwitchEntry]:
+        """Ask which of the ``ways`` stand at present."""
+        wanted = list(ways)
+        found: dict[str, Mapping[int, int]] = {}
+        for name in sorted({way.instrument for way in wanted}):
+            with self._doubting(name):
+                found[name] = self._switches[name].connections()
+        return [way for way in wanted if _stands(way, found[way.instrument])]
 
     def _confirm(self, names: set[str]) -> None:
         """Forget connections of switches that do not stand any more."""

@@ -1,9 +1,7 @@
 """The bench: the chip and its instruments as one object that cannot be left unsafe."""
 
-import atexit
-import os
 import tempfile
-import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,20 +9,21 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Unpack
 
-from optinc_hw.bench._connect import Connected, connect, outputs_at_start
+from optinc_hw.bench._connect import Connected, outputs_at_start
 from optinc_hw.bench._heater_drive import HeaterDrive
+from optinc_hw.bench._leaving import OpenSession
 from optinc_hw.bench._light_path import LightPath
-from optinc_hw.bench._lock import take_locks
+from optinc_hw.bench._opening import open_instruments
 from optinc_hw.bench._record_store import RecordStore
-from optinc_hw.bench._safe_state import Step, TerminationHandler, deferred_signals, run_all, unsafe_error
-from optinc_hw.bench._simulate import start_simulation
+from optinc_hw.bench._safe_state import unsafe_error
+from optinc_hw.bench._simulate import write_hidden_chip
 from optinc_hw.bench.description import BenchDescription, read_description
 from optinc_hw.bench.interlock import Interlock, real_vector
 from optinc_hw.bench.readings import DetectorReading, HeaterReading
-from optinc_hw.bench.write import instrument_names, write_bench_folder
-from optinc_hw.clock import Clock, SimulatedClock, WallClock
-from optinc_hw.errors import InstrumentError
+from optinc_hw.bench.write import BenchKind, DesignValues, instrument_names, write_bench_folder
+from optinc_hw.clock import Clock
 from optinc_hw.photonics.layout import ChipLayout
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 class Bench:
     """An open bench; made by `Bench.open` or `Bench.simulated`, used as a context manager.
 
-    All arrays are in the order of ``layout.heaters`` (H) and ``layout.detectors`` (2n).  Opening only asks: no
+    All arrays are in the order of ``layout.heaters`` (H) and ``layout.detectors`` (D).  Opening only asks: no
     output changes.  Leaving - normally, by exception, Ctrl-C, SIGTERM or a closed terminal - ramps all heaters that
     this session drove to 0 V and closes the laser's shutter, once, also when one instrument no longer answers.
     """
@@ -54,26 +53,20 @@ class Bench:
         self._instruments = instruments
         self._clock = clock
         self._store = store
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-        self._closed = False
         self._record = record
-        self._interlock = self._interlock_for(record)
+        self._interlock = description.interlock.with_record(record)
         self._found_at_start = outputs_at_start(description, instruments.heaters)
         self._heaters = HeaterDrive(
             instruments.heaters,
             description.heater_attachments,
             np.array([self._found_at_start.get(name, 0.0) for name in description.layout.heaters]),
         )
-        self._light = LightPath(description.chip, instruments, description.reading_passes)
-        self._termination = TerminationHandler()
-        self._termination.install()
-        atexit.register(self.close)
-        self._stack = stack.pop_all()
+        self._light = LightPath(description, instruments)
+        self._session = OpenSession(description.folder, self._heaters, self._light, stack)
 
     @classmethod
     def open(cls, folder: str | Path, simulate: bool = False, seed: int = 0) -> Self:
-        """Open the bench described in ``folder``.
+        """Connect the bench described in ``folder``; no output changes.
 
         Parameters
         ----------
@@ -84,11 +77,6 @@ class Bench:
             they are, and a calibration saved in such a session goes to a file of its own.
         seed
             Seed of the simulated chip.
-
-        Returns
-        -------
-        Bench
-            Connected; no output was changed.
 
         Raises
         ------
@@ -102,10 +90,13 @@ class Bench:
         description = read_description(folder)
         private = f"calibration_simulated_{seed}.json" if simulate else None
         store = RecordStore(description.folder, description.chip, private)
-        return cls._open(description, store, simulate, seed, ExitStack())
+        return cls._open(description, store, seed if simulate else None, ExitStack())
 
     @classmethod
-    def simulated(cls, ports: int = 8, seed: int = 0) -> Self:
+    def simulated(
+        cls, ports: int = 8, seed: int = 0, *, kind: BenchKind = "homodyne",
+        chip: Mapping[str, object] | str | None = None, **design: Unpack[DesignValues],
+    ) -> Self:  # fmt: skip
         """Open a simulated bench with the default wiring in a temporary folder.
 
         Parameters
@@ -114,34 +105,35 @@ class Bench:
             Ports of the chip, 2 to 64.
         seed
             Seed of the hidden chip.
+        kind
+            ``"homodyne"``: OptINC's own chip; ``"mesh"``: a bare mesh.
+        chip
+            What the hidden chip is like: the content of a ``hidden_chip.yaml``, or the name of a preset.
+        **design
+            Design values that chip.yaml states, see `write_bench_folder`.
 
         Raises
         ------
         ConfigurationError
-            If ``ports`` is out of range.
+            If an argument is out of range, or the hidden chip is not possible.
         """
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="optinc-bench-"))) / "bench"
-            addresses = {name: f"simulated:{name}" for name in instrument_names(ports)}
-            write_bench_folder(folder, ports, addresses)
+            addresses = {name: f"simulated:{name}" for name in instrument_names(ports, kind)}
+            write_bench_folder(folder, ports, addresses, kind=kind, **design)
+            if chip is not None:
+                write_hidden_chip(folder, chip)
             description = read_description(folder)
             store = RecordStore(description.folder, description.chip)
-            return cls._open(description, store, True, seed, stack.pop_all())
+            return cls._open(description, store, seed, stack.pop_all())
 
     @classmethod
     def _open(
-        cls, description: BenchDescription, store: RecordStore, simulate: bool, seed: int, resources: ExitStack
+        cls, description: BenchDescription, store: RecordStore, simulated_seed: int | None, resources: ExitStack
     ) -> Self:
         with resources as stack:
             record = store.load()
-            if simulate:
-                clock: Clock = SimulatedClock()
-                addresses = start_simulation(description, seed, stack, clock).addresses
-                instruments = connect(description, clock, addresses, stack)
-            else:
-                clock = WallClock()
-                take_locks(description, stack)
-                instruments = connect(description, clock, None, stack)
+            clock, instruments = open_instruments(description, simulated_seed, stack)
             return cls(description, instruments, clock, store, record, stack)
 
     def __enter__(self) -> Self:
@@ -150,7 +142,7 @@ class Bench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        failures = self._shut_down()
+        failures = self._session.leave()
         if failures and error is not None:
             error.add_note(str(unsafe_error(failures)))
         elif failures:
@@ -164,30 +156,7 @@ class Bench:
         InstrumentError
             If an instrument could not be made safe; all others were.
         """
-        failures = self._shut_down()
-        if failures:
-            raise unsafe_error(failures)
-
-    def _shut_down(self) -> list[str]:
-        failures: list[str] = []
-        if os.getpid() != self._process:  # a forked child must not move the parent's heaters
-            return failures
-        try:
-            # Signals wait from before the lock on, for which another thread may let us wait.
-            with deferred_signals(), self._lock:
-                if not self._closed:
-                    self._closed = True  # not before: a signal in between would leave the bench closed and unsafe
-                    steps = self._safe_steps(self._heaters.driven, self._light.driven)
-                    run_all([*steps, ("closing the instruments", self._stack.close)], failures)
-        except BaseException as error:
-            if failures:
-                error.add_note(str(unsafe_error(failures)))
-            raise
-        finally:
-            if self._closed:
-                self._termination.restore()
-                atexit.unregister(self.close)
-        return failures
+        self._session.close()
 
     def make_safe(self) -> None:
         """Ramp every heater to 0 V and close the shutter, also what this session did not drive.
@@ -197,28 +166,7 @@ class Bench:
         InstrumentError
             If an instrument could not be made safe; all others were.
         """
-        failures: list[str] = []
-        with deferred_signals(), self._lock:
-            self._require_open()
-            self._heaters.driven = self._light.driven = True
-            self._heaters.note_safe(reached=False)
-            run_all(self._safe_steps(True, True), failures)
-            self._heaters.note_safe(reached=not failures)
-        if failures:
-            raise unsafe_error(failures)
-
-    def _safe_steps(self, heaters: bool, laser: bool) -> list[Step]:
-        from qcodes.instrument import Instrument
-
-        steps = [*(self._heaters.safe_steps() if heaters else ()), *(self._light.safe_steps() if laser else ())]
-        # A driver that QCoDeS has closed already (Instrument.close_all) made itself safe then.
-        return [step for step in steps if Instrument.exist(step[0])]
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise InstrumentError(
-                f"the bench in {self.folder} is closed; open it again with Bench.open, and use it inside its `with`"
-            )
+        self._session.make_safe()
 
     @property
     def folder(self) -> Path:
@@ -278,13 +226,23 @@ class Bench:
     @property
     def voltages(self) -> NDArray[np.float64]:
         """Voltages last set, float64 (H,), in V; before the first setting those measured at the start."""
-        with self._lock:
+        with self._session.lock:
             return self._heaters.voltages
 
     @property
     def readings(self) -> int:
         """Number of `read_detectors` calls so far."""
         return self._light.readings
+
+    @property
+    def lit_port(self) -> int | None:
+        """Input port that the laser's light can reach; None if it reaches none, if a switch failed, with modulators."""
+        return self._light.inputs.lit
+
+    @property
+    def port_changes(self) -> int:
+        """How often `light_port` or `measure` chose another input port."""
+        return self._light.inputs.changes
 
     @property
     def record(self) -> "CalibrationRecord | None":
@@ -304,8 +262,8 @@ class Bench:
     def save_record(self, record: "CalibrationRecord") -> Path:
         """Write ``record`` beside chip.yaml, let chip.yaml name it, and put it in force.
 
-        In a session opened with ``simulate=True`` on a user's folder, the record gets a file of its own and
-        chip.yaml is left alone: a real bench must never load the calibration of a simulated chip.
+        In a session opened with ``simulate=True`` the record gets a file of its own and chip.yaml is left alone: a real
+        bench must never load the calibration of a simulated chip.
 
         Returns
         -------
@@ -319,16 +277,10 @@ class Bench:
         ConfigurationError
             If a file cannot be written.
         """
-        with self._lock:
+        with self._session.lock:
             path = self._store.save(record)
-            self._record, self._interlock = record, self._interlock_for(record)
+            self._record, self._interlock = record, self._description.interlock.with_record(record)
             return path
-
-    def _interlock_for(self, record: "CalibrationRecord | None") -> Interlock:
-        nominal = self._description.interlock
-        if record is None:
-            return nominal
-        return nominal.with_resistance(record.resistance_ohm, record.resistance_beta_per_w)
 
     def set_voltages(self, voltages: NDArray[np.float64]) -> None:
         """Set all heaters; ramped, and only changed channels are sent.
@@ -347,14 +299,13 @@ class Bench:
             If a driver failed part way; the interlock then counts the higher of old and new for its channels.
         """
         target = real_vector(voltages)
-        with self._lock:
-            self._require_open()
+        with self._session.in_use():
             self._heaters.move(target, self._interlock)
 
     def set_voltage(self, heater: int, voltage: float) -> None:
         """Set one heater (position in the layout's order, from 0) in V; raises as `set_voltages`."""
         position = self._interlock.position(heater)
-        with self._lock:  # read and set in one piece, so that threads do not undo one another's heaters
+        with self._session.lock:  # read and set in one piece, so that threads do not undo one another's heaters
             target = self.voltages
             target[position] = voltage
             self.set_voltages(target)
@@ -371,8 +322,7 @@ class Bench:
         InstrumentError
             If a meter does not answer properly.
         """
-        with self._lock:
-            self._require_open()
+        with self._session.in_use():
             return self._light.read()
 
     def read_heaters(self) -> HeaterReading:
@@ -383,8 +333,7 @@ class Bench:
         InstrumentError
             If a driver does not answer properly.
         """
-        with self._lock:
-            self._require_open()
+        with self._session.in_use():
             return self._heaters.read(self._interlock)
 
     def light(self, on: bool) -> None:
@@ -395,6 +344,55 @@ class Bench:
         InstrumentError
             If the laser does not answer, or does not settle in time.
         """
-        with self._lock:
-            self._require_open()
+        with self._session.in_use():
             self._light.switch(on)
+
+    def light_port(self, port: int | None) -> None:
+        """Let the laser's light reach one input port and no other one, and wait until it does.
+
+        The laser itself is switched by `light`. The switch is asked how it stands afterwards.
+
+        Parameters
+        ----------
+        port
+            Input port, counted from 0; None lets light reach no port.
+
+        Raises
+        ------
+        ConfigurationError
+            If the chip has input modulators, or chip.yaml has no such way of the light.
+        LimitError
+            If the chip has no such port.
+        InstrumentError
+            If the switch does not answer, or stands otherwise afterwards.
+        """
+        with self._session.in_use():
+            self._light.inputs.choose(port)
+
+    def measure(self, voltages: NDArray[np.float64], port: int | None = None) -> DetectorReading:
+        """Set all heaters, settle, and read all photodiodes, with no other thread in between.
+
+        Parameters
+        ----------
+        voltages
+            Target voltages, (H,), in V.
+        port
+            Input port to light first; None leaves the light as it is.
+
+        Returns
+        -------
+        DetectorReading
+            All photodiodes at this setting.
+
+        Raises
+        ------
+        LimitError, ConfigurationError, InstrumentError
+            As `set_voltages`, `light_port` and `read_detectors`.
+        """
+        target = real_vector(voltages)
+        with self._session.in_use():
+            if port is not None and port != self._light.inputs.lit:
+                self._light.inputs.choose(port)
+            self._heaters.move(target, self._interlock)
+            self.settle()
+            return self._light.read()

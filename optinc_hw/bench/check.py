@@ -6,6 +6,7 @@ from pathlib import Path
 from optinc_hw.bench.chip_file import DetectorEntry
 from optinc_hw.bench.description import BenchDescription, read_description
 from optinc_hw.bench.station_file import Role
+from optinc_hw.photonics.layout import Receivers
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ class MeshRow:
 
 
 @dataclass(frozen=True)
+class InputRow:
+    """One input port that can be lit."""
+
+    port: int
+    switch: str | None
+    """Way of the laser's light through a switch, such as ``switch[3 -> 0]``; None if the laser is fixed to the port."""
+
+
+@dataclass(frozen=True)
 class BenchReport:
     """A valid bench folder, as tables."""
 
@@ -58,11 +68,14 @@ class BenchReport:
     chip_name: str
     ports: int
     mesh: MeshRow
+    receivers: Receivers
     max_total_power_w: float
     calibration: str | None
     instruments: tuple[InstrumentRow, ...]
     heaters: tuple[WiringRow, ...]
     detectors: tuple[WiringRow, ...]
+    inputs: tuple[InputRow, ...]
+    """Ports that can be lit one at a time; empty for a chip with input modulators."""
 
 
 def check_bench(folder: str | Path) -> BenchReport:
@@ -86,6 +99,7 @@ def check_bench(folder: str | Path) -> BenchReport:
         chip_name=description.chip.name,
         ports=description.chip.ports,
         mesh=_mesh_row(description),
+        receivers=description.layout.receivers,
         max_total_power_w=description.chip.limits.total_power_w,
         calibration=description.chip.calibration,
         instruments=tuple(_instrument_row(description, name) for name in description.station.instruments),
@@ -105,12 +119,12 @@ def check_bench(folder: str | Path) -> BenchReport:
             WiringRow(name, detectors[name].instrument, detectors[name].port, switch=_way(detectors[name]))
             for name in description.layout.detectors
         ),
+        inputs=tuple(InputRow(port, None if way is None else str(way)) for port, way in description.input_ways.items()),
     )
 
 
 def _way(entry: DetectorEntry) -> str | None:
-    way = entry.switch
-    return None if way is None else f"{way.instrument}[{way.input} -> {way.output}]"
+    return None if entry.switch is None else str(entry.switch)
 
 
 def _mesh_row(description: BenchDescription) -> MeshRow:
@@ -122,7 +136,8 @@ def _instrument_row(description: BenchDescription, name: str) -> InstrumentRow:
     entry = description.station.instruments[name]
     role = description.roles.get(name)
     attachment = description.heater_attachments.get(name) or description.detector_attachments.get(name)
-    ways = {entry.switch for entry in description.chip.detectors.values() if entry.switch is not None}
-    switched = len({way.input for way in ways if way.instrument == name})
+    ways = {entry.switch for entry in description.chip.detectors.values()} | set(description.input_ways.values())
+    own = [way for way in ways if way is not None and way.instrument == name]
+    switched = max(len({way.input for way in own}), len({way.output for way in own}))
     used = len(set(attachment.channels.tolist())) if attachment is not None else switched or int(role == "laser")
     return InstrumentRow(name, role, entry.type, entry.where, description.sizes.get(name), used)

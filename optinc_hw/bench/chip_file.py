@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from optinc_hw.bench._inputs_section import Inputs, SwitchEntry
 from optinc_hw.bench._mesh_section import LayoutName, MeshSection, check_mesh
 from optinc_hw.bench._problems import Name, parse, read_yaml
-from optinc_hw.photonics.layout import ChipLayout
+from optinc_hw.photonics.layout import ChipLayout, Receivers
 
 CHIP_FILE = "chip.yaml"
 MAX_PORTS = 64
@@ -65,18 +66,6 @@ class Heaters(BaseModel):
         return default if own is None else own
 
 
-class SwitchEntry(_Strict):
-    """A way through an optical switch."""
-
-    instrument: Name = Field(description="the name of a switch in station.yaml")
-    input: Annotated[int, Field(ge=0)] = Field(description="the input port of that switch, counted from 0")
-    output: Annotated[int, Field(ge=0)] = Field(default=0, description="its output port, counted from 0")
-
-    def collides(self, other: "SwitchEntry") -> bool:
-        """Tell whether the two ways need the same port of one switch."""
-        return self.instrument == other.instrument and (self.input == other.input or self.output == other.output)
-
-
 class DetectorEntry(_Strict):
     """Where one photodiode, or the fibre of one output, is read."""
 
@@ -125,8 +114,8 @@ class Nominal(_Strict):
 class ChipFile(_Strict):
     """Content of ``chip.yaml``, version 1.
 
-    All fields are as in the file; heaters and detectors are keyed by the names of ``chip_layout``.  Unknown keys are
-    refused.
+    All fields are as in the file; heaters and detectors are keyed by the names of ``chip_layout``.  ``inputs`` is None
+    for a chip with input modulators.  Unknown keys are refused.
     """
 
     version: Literal[1] = Field(description="1, the only version of this file format")
@@ -138,6 +127,8 @@ class ChipFile(_Strict):
     mesh: MeshSection = Field(
         default=MeshSection(), description="a mapping with mzis (for layout: custom), missing, stuck"
     )
+    inputs: Inputs = None
+    receivers: Receivers = Field(default="homodyne", description="homodyne or power")
     laser: LaserEntry = Field(description="a mapping with instrument, wavelength_nm and power_dbm")
     averaging_time_s: _Positive = Field(description="the averaging time of the power meters in s, more than 0")
     settling: Settling = Field(description="a mapping with settle_s")
@@ -157,7 +148,13 @@ class ChipFile(_Strict):
     @property
     def chip_layout(self) -> ChipLayout:
         """Names and order of the chip's heaters and detectors, stuck ones included and missing ones left out."""
-        return ChipLayout(self.ports, self.mesh.built(self.layout, self.ports), self.mesh.stuck_rad)
+        return ChipLayout(
+            self.ports,
+            self.mesh.built(self.layout, self.ports),
+            self.mesh.stuck_rad,
+            inputs="modulators" if self.inputs is None else "ports",
+            receivers=self.receivers,
+        )
 
 
 def read_chip_file(folder: Path) -> ChipFile:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from optinc_hw.bench._inputs_section import SwitchEntry, check_inputs
 from optinc_hw.bench._problems import Problems, suggest
 from optinc_hw.bench._switching import ReadingPass, plan_passes
 from optinc_hw.bench.chip_file import CHIP_FILE, ChipFile, DetectorEntry, HeaterEntry, read_chip_file
@@ -15,6 +16,7 @@ from optinc_hw.bench.interlock import Interlock
 from optinc_hw.bench.station_file import (
     STATION_FILE,
     InstrumentEntry,
+    Need,
     Role,
     StationFile,
     check_addresses,
@@ -95,6 +97,11 @@ class BenchDescription:
         return plan_passes([self.chip.detectors[name] for name in self.layout.detectors])
 
     @cached_property
+    def input_ways(self) -> dict[int, SwitchEntry | None]:
+        """Way to each input port that can be lit, None for a port that the laser is fixed to; empty with modulators."""
+        return {port: entry.switch for port, entry in (self.chip.inputs or {}).items()}
+
+    @cached_property
     def interlock(self) -> Interlock:
         """Interlock with the limits of the file and the nominal resistance; 0 for heaters of stuck phases."""
         names, stuck = self.layout.heaters, self.layout.stuck
@@ -116,7 +123,9 @@ class BenchDescription:
 def roles(chip: ChipFile) -> dict[str, Role]:
     """Return the role of each instrument that ``chip`` names, in the order of connecting: as `Role` lists them."""
     found: dict[str, Role] = {entry.instrument: "meter" for entry in chip.detectors.values()}
-    found.update({e.switch.instrument: "switch" for e in chip.detectors.values() if e.switch is not None})
+    ways = [entry.switch for entry in chip.detectors.values()]
+    ways += [entry.switch for entry in (chip.inputs or {}).values()]
+    found.update({way.instrument: "switch" for way in ways if way is not None})
     found[chip.laser.instrument] = "laser"
     found.update({entry.instrument: "heaters" for entry in chip.heaters.entries.values()})
     return found
@@ -155,6 +164,9 @@ def read_description(folder: str | Path) -> BenchDescription:
     check_addresses(station, place / STATION_FILE, problems)
     _check_names(chip, place / CHIP_FILE, problems)
     _check_limits(chip, place / CHIP_FILE, problems)
+    if chip.inputs is not None:
+        behind = {name: entry.switch for name, entry in chip.detectors.items() if entry.switch is not None}
+        check_inputs(chip.inputs, behind, chip.ports, place / CHIP_FILE, problems)
     sizes = _check_instruments(chip, station, place, problems)
     _check_channels(chip, sizes, place / CHIP_FILE, problems)
     if chip.calibration is not None and not (place / chip.calibration).is_file():
@@ -189,8 +201,12 @@ def _unknown_name(chip: ChipFile, element: str, name: str, expected: Sequence[st
     missing = chip.mesh.of_missing_mzi(name) if element == "heater" else None
     if missing is not None:
         return f"{missing} is missing (mesh.missing), so it has no heaters", "remove one of the two entries"
-    other = "" if chip.layout == "rectangular" else f" with layout: {chip.layout}"
-    return f"a chip of {chip.ports} ports{other} has no {element} of this name", suggest(name, expected)
+    kinds = {"layout": chip.layout, "inputs": chip.chip_layout.inputs, "receivers": chip.receivers}
+    usual = {"layout": "rectangular", "inputs": "modulators", "receivers": "homodyne"}
+    other = ", ".join(f"{key}: {value}" for key, value in kinds.items() if value != usual[key])
+    return f"a chip of {chip.ports} ports{' with ' if other else ''}{other} has no {element} of this name", suggest(
+        name, expected
+    )
 
 
 def _check_limits(chip: ChipFile, path: Path, problems: Problems) -> None:
@@ -208,17 +224,20 @@ def _check_limits(chip: ChipFile, path: Path, problems: Problems) -> None:
 
 def _check_instruments(chip: ChipFile, station: StationFile, folder: Path, problems: Problems) -> dict[str, int]:
     """Check that each instrument in use exists and can play its role; return the sizes that the file tells."""
-    users: dict[tuple[str, Role], str] = {(chip.laser.instrument, "laser"): "laser.instrument"}
+    users: dict[tuple[str, Need], str] = {(chip.laser.instrument, "laser"): "laser.instrument"}
     for name, heater in chip.heaters.entries.items():
         users.setdefault((heater.instrument, "heaters"), f"heaters.{name}.instrument")
     for name, detector in chip.detectors.items():
         users.setdefault((detector.instrument, "meter"), f"detectors.{name}.instrument")
         if detector.switch is not None:
             users.setdefault((detector.switch.instrument, "switch"), f"detectors.{name}.switch.instrument")
+    for port, entry in (chip.inputs or {}).items():
+        if entry.switch is not None:
+            users.setdefault((entry.switch.instrument, "input switch"), f"inputs.{port}.switch.instrument")
     sizes: dict[str, int] = {}
-    for (instrument, role), key in users.items():
-        entry = station.instruments.get(instrument)
-        if entry is None:
+    for (instrument, need), key in users.items():
+        found = station.instruments.get(instrument)
+        if found is None:
             problems.add(
                 folder / CHIP_FILE,
                 key,
@@ -226,7 +245,7 @@ def _check_instruments(chip: ChipFile, station: StationFile, folder: Path, probl
                 suggest(instrument, station.instruments),
             )
             continue
-        size = _check_driver(instrument, entry, role, folder / STATION_FILE, problems)
+        size = _check_driver(instrument, found, need, folder / STATION_FILE, problems)
         if size is not None:
             sizes[instrument] = size
     for name in chip.serial_numbers:
@@ -240,7 +259,7 @@ def _check_instruments(chip: ChipFile, station: StationFile, folder: Path, probl
     return sizes
 
 
-def _check_driver(name: str, entry: InstrumentEntry, role: Role, path: Path, problems: Problems) -> int | None:
+def _check_driver(name: str, entry: InstrumentEntry, need: Need, path: Path, problems: Problems) -> int | None:
     key = f"instruments.{name}"
     if not (entry.where or "").strip():
         problems.add(path, f"{key}.address", "this key is missing or empty", "add the instrument's address, as text")
@@ -259,12 +278,12 @@ def _check_driver(name: str, entry: InstrumentEntry, role: Role, path: Path, pro
             "derive the driver from qcodes.instrument.Instrument",
         )
         return None
-    lacking = missing_methods(driver, role)
+    lacking = missing_methods(driver, need)
     if lacking:
         problems.add(
             path,
             f"{key}.type",
-            f"{entry.type!r} cannot serve as {role}: it has no {', '.join(lacking)}",
+            f"{entry.type!r} cannot serve as {need}: it has no {', '.join(lacking)}",
             "name a driver of that kind, or wire chip.yaml to another instrument",
         )
         return None

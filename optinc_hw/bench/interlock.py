@@ -3,12 +3,16 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import ConfigurationError, LimitError
 from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
+
+if TYPE_CHECKING:
+    from optinc_hw.bench.record import CalibrationRecord
 
 Vector = NDArray[np.float64]
 
@@ -80,6 +84,10 @@ class Interlock:
     def with_resistance(self, resistance_ohm: Vector, resistance_beta_per_w: Vector) -> "Interlock":
         """Return the same limits with another resistance model (R0 in ohm, beta in 1/W, both (H,))."""
         return replace(self, resistance_ohm=resistance_ohm, resistance_beta_per_w=resistance_beta_per_w)
+
+    def with_record(self, record: "CalibrationRecord | None") -> "Interlock":
+        """Return the same limits with the resistances of a calibration record, the same interlock if there is none."""
+        return self if record is None else self.with_resistance(record.resistance_ohm, record.resistance_beta_per_w)
 
     def position(self, heater: object) -> int:
         """Return the position of a heater that is given as an integer; raises LimitError if there is none.

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -10,114 +11,52 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 import optinc_hw
 from optinc_hw._files import write_text
 from optinc_hw.bench._mesh_section import mzi_name
+from optinc_hw.bench._record_parts import (
+    CouplerEntry,
+    Crosstalk,
+    DetectorEntry,
+    HeaterEntry,
+    MziEntry,
+    Part,
+    PortEntry,
+    Provenance,
+    Quality,
+)
+from optinc_hw.bench._record_v1 import RecordV1
 from optinc_hw.errors import CalibrationError, MatrixError
 from optinc_hw.photonics import ChipLayout, MeshLayout, TwinParameters
+from optinc_hw.photonics.layout import Inputs, Receivers
+
+__all__ = ["CalibrationRecord", "Provenance", "Quality", "make_provenance"]
 
 _MZI_NAME = re.compile(r"mzi_(0|[1-9]\d{0,3})_(0|[1-9]\d{0,3})")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class HeaterEntry(_Model):
-    """One heater: its resistance law ``R0 (1 + beta P)`` and its phase curve.
-
-    The offset is the phase at zero power; its standard deviation is that of the phase at the mean power of the fit's
-    settings, which the data determine better.
-    """
-
-    resistance_ohm: float = Field(gt=0)
-    resistance_beta_per_w: float
-    offset_rad: float
-    offset_sigma_rad: float = Field(ge=0)
-    p_pi_w: float = Field(gt=0)
-    p_pi_sigma_w: float = Field(ge=0)
-
-
-class CrosstalkEntry(_Model):
-    """Heat that one heater sends to the phase of another, relative to its effect on its own."""
-
-    heated: str
-    heating: str
-    coefficient: float
-
-
-class CouplerEntry(_Model):
-    """Splitting angles of an MZI's first and second coupler."""
-
-    eta_in_rad: float
-    eta_out_rad: float
-
-
-class PortEntry(_Model):
-    """Input and output of one port."""
-
-    input_amplitude_sqrt_w: float = Field(gt=0)
-    output_transmission: float = Field(gt=0)
-    lo_amplitude_sqrt_w: float = Field(gt=0)
-    receiver_eta_rad: float
-    input_modulator: CouplerEntry
-    attenuator: CouplerEntry
-
-
-class MziEntry(CouplerEntry):
-    """One MZI of the mesh."""
-
-    transmission: float = Field(gt=0)
-
-
-class DetectorEntry(_Model):
-    """One photodiode."""
-
-    gain: float = Field(gt=0)
-    dark_w: float
-
-
-class Quality(_Model):
-    """How well the twin predicts settings that the fit has not seen."""
-
-    residual_over_noise: float = Field(ge=0)
-    held_out_settings: int = Field(ge=1)
-    readings: int = Field(ge=1)
-    noise_relative: float = Field(gt=0)
-    noise_floor_w: float = Field(gt=0)
-
-
-class Provenance(_Model):
-    """Where a record comes from."""
-
-    software: str
-    created_utc: AwareDatetime
-    seed: int
-    chip: str
-    laser_power_w: float = Field(gt=0)
-    laser_wavelength_m: float = Field(gt=0)
-    data_file: str
-    data_sha256: str
-
-
-class CalibrationRecord(_Model):
+class CalibrationRecord(Part):
     """The calibration of one chip, as benches load it.
 
     A record is immutable; `content_hash` identifies it and is checked on loading.  The MZIs in ``mesh`` are those of
     the chip; ``stuck`` names heaters that do not move their phases, which stay at the ``offset_rad`` of their entries.
+    ``second_order`` is the phase that is quadratic in heat, in 1/rad: of the heater itself, and with its neighbours.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     ports: int = Field(ge=2)
+    inputs: Inputs = "modulators"
+    receivers: Receivers = "homodyne"
     provenance: Provenance
     quality: Quality
     heaters: dict[str, HeaterEntry]
     mesh: dict[str, MziEntry]
     port: tuple[PortEntry, ...]
     detectors: dict[str, DetectorEntry]
-    crosstalk: tuple[CrosstalkEntry, ...]
+    crosstalk: Crosstalk
+    second_order: tuple[float, float] = (0.0, 0.0)
     stuck: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -131,14 +70,14 @@ class CalibrationRecord(_Model):
                 raise ValueError(f"{field} do not name exactly those of a chip of {self.ports} ports and this mesh")
         if len(self.port) != self.ports:
             raise ValueError(f"port has {len(self.port)} entries, the chip has {self.ports} ports")
-        pairs = [(entry.heated, entry.heating) for entry in self.crosstalk]
-        for heated, heating in pairs:
-            if {heated, heating} - set(layout.heaters):
-                raise ValueError(f"crosstalk names an unknown heater: {heated} or {heating}")
-            if heated == heating:
-                raise ValueError(f"crosstalk of {heated} on itself is 1 by definition and must be left out")
-        if len(set(pairs)) != len(pairs):
-            raise ValueError("crosstalk names a pair of heaters twice")
+        for j, port in enumerate(self.port):
+            wrong = port.lacks(modulators=self.inputs == "modulators", homodyne=self.receivers == "homodyne")
+            if wrong:
+                raise ValueError(
+                    f"port.{j}.{wrong[0]} does not fit a chip with inputs: {self.inputs}, receivers: {self.receivers}"
+                )
+        if self.crosstalk.rows and set(self.crosstalk.heating) != set(layout.heaters):
+            raise ValueError(f"crosstalk.heating does not name exactly the heaters of a chip of {self.ports} ports")
         return self
 
     @classmethod
@@ -180,24 +119,30 @@ class CalibrationRecord(_Model):
         sigmas: tuple[NDArray[np.float64], NDArray[np.float64]], quality: Quality, provenance: Provenance,
     ) -> "CalibrationRecord":  # fmt: skip
         return cls(
-            ports=twin.ports, provenance=provenance, quality=quality,
+            ports=twin.ports, inputs=twin.inputs, receivers=twin.receivers, provenance=provenance, quality=quality,
             heaters=_heater_entries(twin, resistance_ohm, beta_per_w, sigmas),
             mesh={
-                mzi_name(mzi): MziEntry(eta_in_rad=eta[0], eta_out_rad=eta[1], transmission=loss)
-                for mzi, eta, loss in zip(twin.layout.mesh.mzis, twin.mesh_eta, twin.mzi_transmission, strict=True)
+                mzi_name(mzi): MziEntry(
+                    eta_in_rad=eta[0], eta_out_rad=eta[1], transmission=loss, theta_arm_loss=arm[0], phi_arm_loss=arm[1]
+                )
+                for mzi, eta, loss, arm in zip(
+                    twin.layout.mesh.mzis, twin.mesh_eta, twin.mzi_transmission, twin.arm_loss, strict=True
+                )
             },
             port=tuple(_port_entry(twin, j) for j in range(twin.ports)),
             detectors={
                 name: DetectorEntry(gain=gain, dark_w=dark)
                 for name, gain, dark in zip(twin.layout.detectors, twin.gain, twin.dark_w, strict=True)
             },
-            crosstalk=_crosstalk_entries(twin), stuck=twin.layout.stuck,
+            crosstalk=Crosstalk.from_matrix(twin.crosstalk, twin.layout.heaters),
+            second_order=(twin.second_order[0], twin.second_order[1]), stuck=twin.layout.stuck,
         )  # fmt: skip
 
     @cached_property
     def layout(self) -> ChipLayout:
         """Names and order of heaters and detectors, by the MZIs and the stuck heaters of the record."""
-        return ChipLayout(self.ports, MeshLayout(self.ports, tuple(map(_mzi, self.mesh))), self.stuck)
+        mesh = MeshLayout(self.ports, tuple(map(_mzi, self.mesh)))
+        return ChipLayout(self.ports, mesh, self.stuck, inputs=self.inputs, receivers=self.receivers)
 
     @property
     def resistance_ohm(self) -> NDArray[np.float64]:
@@ -215,23 +160,22 @@ class CalibrationRecord(_Model):
     def twin(self) -> TwinParameters:
         """Return the twin's parameters as arrays."""
         layout = self.layout
-        crosstalk = np.eye(len(layout.heaters))
-        for entry in self.crosstalk:
-            crosstalk[layout.heater_index[entry.heated], layout.heater_index[entry.heating]] = entry.coefficient
         mesh = [self.mesh[mzi_name(mzi)] for mzi in layout.mesh.mzis]
         detectors = [self.detectors[name] for name in layout.detectors]
         return TwinParameters(
             self.ports, offset=self._column("offset_rad"), efficiency=np.pi / self._column("p_pi_w"),
-            crosstalk=crosstalk, mesh_eta=_angles(mesh),
-            input_eta=_angles([p.input_modulator for p in self.port]),
-            attenuator_eta=_angles([p.attenuator for p in self.port]),
-            receiver_eta=np.array([p.receiver_eta_rad for p in self.port]),
+            crosstalk=self.crosstalk.matrix(layout.heaters), mesh_eta=_angles(mesh),
+            input_eta=_angles([p.input_modulator for p in self.port if p.input_modulator is not None]),
+            attenuator_eta=_angles([p.attenuator for p in self.port if p.attenuator is not None]),
+            receiver_eta=np.array([p.receiver_eta_rad for p in self.port if p.receiver_eta_rad is not None]),
             input_amplitude=np.array([p.input_amplitude_sqrt_w for p in self.port]),
             mzi_transmission=np.array([m.transmission for m in mesh]),
             output_transmission=np.array([p.output_transmission for p in self.port]),
-            lo_amplitude=np.array([p.lo_amplitude_sqrt_w for p in self.port]),
+            lo_amplitude=np.array([p.lo_amplitude_sqrt_w for p in self.port if p.lo_amplitude_sqrt_w is not None]),
             gain=np.array([d.gain for d in detectors]), dark_w=np.array([d.dark_w for d in detectors]),
-            mesh=layout.mesh, stuck=layout.stuck,
+            mesh=layout.mesh, stuck=layout.stuck, inputs=self.inputs, receivers=self.receivers,
+            arm_loss=np.array([[m.theta_arm_loss, m.phi_arm_loss] for m in mesh], dtype=np.float64).reshape(-1, 2),
+            second_order=np.array(self.second_order),
         )  # fmt: skip
 
     @property
@@ -240,8 +184,8 @@ class CalibrationRecord(_Model):
         return _digest(self._content())
 
     def _content(self) -> dict[str, Any]:  # Any: whatever JSON can hold
-        # A chip without stuck phases says nothing of them, as before there was that key.
-        return self.model_dump(mode="json", exclude=None if self.stuck else {"stuck"})
+        # What a chip lacks goes without saying.
+        return self.model_dump(mode="json", exclude=None if self.stuck else {"stuck"}, exclude_none=True)
 
     def save(self, path: str | Path) -> None:
         """Write the record as JSON, to a temporary name first, then renamed.
@@ -254,13 +198,13 @@ class CalibrationRecord(_Model):
         target = Path(path)
         content = {"content_hash": self.content_hash, **self._content()}
         try:
-            write_text(target, json.dumps(content, indent=1) + "\n")
+            write_text(target, _text(content))
         except OSError as error:
             raise CalibrationError(f"cannot write the calibration record {target}: {error}") from error
 
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationRecord":
-        """Read and check a record.
+        """Read and check a record of version 2 or 1; one of version 1 comes as the same calibration in version 2.
 
         Raises
         ------
@@ -276,7 +220,10 @@ class CalibrationRecord(_Model):
             raise CalibrationError(f"{source} is not a calibration record: it has no content_hash")
         stated = content.pop("content_hash")
         try:
-            record = cls.model_validate(content)
+            if content.get("version", 1) == 1:
+                record = cls.model_validate(RecordV1.model_validate(content).as_version_2())
+            else:
+                record = cls.model_validate(content)
         except ValidationError as error:
             raise CalibrationError(f"{source}: {_first_problem(error)}; calibrate again (optinc calibrate)") from error
         if _digest(content) != stated:  # of the text itself, so that nothing passes by being read the same
@@ -289,13 +236,14 @@ class CalibrationRecord(_Model):
 
 def make_provenance(
     *, seed: int, chip: str, laser_power_w: float, laser_wavelength_m: float, created: datetime,
-    data_file: str, data_sha256: str,
+    data_file: str, data_sha256: str, corrected: CalibrationRecord | None = None,
 ) -> Provenance:  # fmt: skip
-    """State where a record comes from, with this software's version."""
+    """State where a record comes from, with this software's version; ``corrected`` is the one that it corrects."""
     return Provenance(
         software=f"optinc-hw {optinc_hw.__version__}", created_utc=created, seed=seed, chip=chip,
         laser_power_w=laser_power_w, laser_wavelength_m=laser_wavelength_m,
-        data_file=data_file, data_sha256=data_sha256,
+        data_file=data_file, data_sha256=data_sha256, kind="full" if corrected is None else "drift",
+        parent_hash=None if corrected is None else corrected.content_hash,
     )  # fmt: skip
 
 
@@ -318,7 +266,7 @@ def _mzi(name: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _angles(entries: list[CouplerEntry] | list[MziEntry]) -> NDArray[np.float64]:
+def _angles(entries: Sequence[CouplerEntry]) -> NDArray[np.float64]:
     return np.array([[entry.eta_in_rad, entry.eta_out_rad] for entry in entries], dtype=np.float64).reshape(-1, 2)
 
 
@@ -339,18 +287,27 @@ def _heater_entries(
 
 
 def _port_entry(twin: TwinParameters, j: int) -> PortEntry:
+    homodyne, modulators = twin.layout.receivers == "homodyne", twin.layout.inputs == "modulators"
     return PortEntry(
         input_amplitude_sqrt_w=twin.input_amplitude[j], output_transmission=twin.output_transmission[j],
-        lo_amplitude_sqrt_w=twin.lo_amplitude[j], receiver_eta_rad=twin.receiver_eta[j],
-        input_modulator=CouplerEntry(eta_in_rad=twin.input_eta[j, 0], eta_out_rad=twin.input_eta[j, 1]),
-        attenuator=CouplerEntry(eta_in_rad=twin.attenuator_eta[j, 0], eta_out_rad=twin.attenuator_eta[j, 1]),
+        lo_amplitude_sqrt_w=twin.lo_amplitude[j] if homodyne else None,
+        receiver_eta_rad=twin.receiver_eta[j] if homodyne else None,
+        input_modulator=_coupler(twin.input_eta[j]) if modulators else None,
+        attenuator=_coupler(twin.attenuator_eta[j]) if homodyne else None,
     )  # fmt: skip
 
 
-def _crosstalk_entries(twin: TwinParameters) -> tuple[CrosstalkEntry, ...]:
-    names = twin.layout.heaters
-    off_diagonal = twin.crosstalk * (1.0 - np.eye(len(names)))
-    return tuple(
-        CrosstalkEntry(heated=names[k], heating=names[j], coefficient=off_diagonal[k, j])
-        for k, j in zip(*np.nonzero(off_diagonal), strict=True)
-    )
+def _coupler(eta: NDArray[np.float64]) -> CouplerEntry:
+    return CouplerEntry(eta_in_rad=eta[0], eta_out_rad=eta[1])
+
+
+def _text(content: dict[str, Any]) -> str:  # Any: whatever JSON can hold
+    """JSON of a record with a line for each value, but one for each row of crosstalk: these are long."""
+    heating, rows = json.dumps(content["crosstalk"]["heating"]), content["crosstalk"]["rows"]
+    lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(row, separators=(',', ':'))}" for name, row in rows.items())
+    crosstalk = f'{{\n  "heating": {heating},\n  "rows": {{\n{lines}\n  }}\n }}'
+    values = {
+        key: crosstalk if key == "crosstalk" else json.dumps(value, indent=1).replace("\n", "\n ")
+        for key, value in content.items()
+    }
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {value}" for key, value in values.items()) + "\n}\n"

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 STATION_FILE = "station.yaml"
 
 Role = Literal["meter", "switch", "laser", "heaters"]
+Need = Literal["meter", "switch", "input switch", "laser", "heaters"]
+"""What an instrument is needed for; a switch before the chip's inputs must be able to let no light pass."""
 
-_METHODS: Mapping[Role, tuple[str, ...]] = {
+_METHODS: Mapping[Need, tuple[str, ...]] = {
     "laser": ("set_wavelength", "set_power", "set_light", "wait_settled", "make_safe", "close"),
     "meter": ("initialise", "read_powers", "close"),
     "switch": ("connect", "connections", "close"),
+    "input switch": ("connect", "disconnect", "connections", "close"),
     "heaters": (
         "set_voltages",
         "read_voltages",
@@ -152,9 +155,9 @@ def is_qcodes_instrument(driver: type) -> bool:
     return issubclass(driver, Instrument)
 
 
-def missing_methods(driver: type, role: Role) -> tuple[str, ...]:
-    """Return the methods of the ``role`` (see ``drivers.protocols``) that ``driver`` lacks."""
-    return tuple(name for name in _METHODS[role] if not callable(getattr(driver, name, None)))
+def missing_methods(driver: type, need: Need) -> tuple[str, ...]:
+    """Return the methods for the ``need`` (see ``drivers.protocols``) that ``driver`` lacks."""
+    return tuple(name for name in _METHODS[need] if not callable(getattr(driver, name, None)))
 
 
 def check_addresses(station: StationFile, path: Path, problems: Problems) -> None:

@@ -1,18 +1,37 @@
 """Writes a bench folder for the default wiring, to be edited by its owner."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, TypedDict, get_args
+
+from typing_extensions import Unpack
 
 from optinc_hw._files import write_text
+from optinc_hw._wiring import LASER, DefaultWiring, default_wiring
 from optinc_hw.bench.chip_file import CHIP_FILE, MAX_PORTS
 from optinc_hw.bench.station_file import STATION_FILE
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
 
-_CHANNELS_PER_MODULE = 8
-_MODULES_PER_CHAIN = 8
-_PORTS_PER_METER = 8
-_POWER_PER_HEATER_W = 0.045
+BenchKind = Literal["homodyne", "mesh"]
+"""OptINC's own chip with modulators and homodyne receivers, or a bare mesh with one lit port and power detectors."""
+
+
+class DesignValues(TypedDict, total=False):
+    """Design values of the heaters: resistance in ohm, power in W for a phase of pi, settling time in s."""
+
+    resistance_ohm: float
+    p_pi_w: float
+    settle_s: float
+
+
+# Limits of a heater in units of its power for pi: room for one that is 20 % less efficient than its design.
+_MAX_POWER_PI = 3.0
+_MEAN_POWER_PI = 2.25
+_VOLTAGE_MARGIN = 1.18
+_CURRENT_MARGIN = 1.7
+_FULL_VOLTAGE_V, _FULL_CURRENT_A = 12.0, 0.024
 
 _STATION_HEAD = """\
 # Instruments of the bench: a plain QCoDeS station file (qcodes.station.Station loads it unchanged).
@@ -29,7 +48,7 @@ version: 1
 name: {name}
 ports: {ports}
 layout: rectangular           # Clements mesh: {heaters} heaters and {detectors} photodiodes
-
+{receivers}
 laser:
   instrument: laser
   wavelength_nm: 1550.0
@@ -38,7 +57,7 @@ laser:
 averaging_time_s: 0.01        # of each power meter reading
 
 settling:
-  settle_s: 0.0005            # ten thermal time constants of a heater
+  settle_s: {settle_s:<18}# ten thermal time constants of a heater
 
 ramp:                         # heater voltages never jump further than this
   step_v: 2.5
@@ -52,8 +71,8 @@ safe_state:                   # how every session leaves the chip
   laser_shutter: closed
 
 nominal:                      # design values, used until a calibration is in force
-  resistance_ohm: 1200.0
-  p_pi_w: 0.020               # heater power for a phase of pi
+  resistance_ohm: {resistance_ohm}
+  p_pi_w: {p_pi_w:<20}# heater power for a phase of pi
 
 calibration: null             # file name of the calibration record in force; written by `optinc calibrate`
 
@@ -63,31 +82,46 @@ serial_numbers: {{}}
 # One line for each heater.  A heater may state its own max_voltage_v, max_current_a and max_power_w.
 heaters:
   defaults:
-    max_voltage_v: 10.0
-    max_current_a: 0.012
-    max_power_w: 0.060
+    max_voltage_v: {max_voltage_v}
+    max_current_a: {max_current_a}
+    max_power_w: {max_power_w}
+"""
+
+_POWER_RECEIVERS = """\
+receivers: power              # one photodiode at each output; the mesh has nothing but its MZIs
+"""
+
+_INPUTS_HEAD = """
+# One line for each input port that can be lit: the way of the laser's light through an optical switch.  Light may pass
+# the switch in either direction; here the laser is on its common port, output 0.
+inputs:
 """
 
 
-def instrument_names(ports: int) -> tuple[str, ...]:
-    """Return the names of the instruments of the default wiring: heater chains, meters, laser.
+def instrument_names(ports: int, kind: BenchKind = "homodyne") -> tuple[str, ...]:
+    """Return the names of the instruments of the default wiring: heater chains, meters, input switch, laser.
 
     Raises
     ------
     ConfigurationError
-        If ``ports`` is not an integer from 2 to 64.
+        If ``ports`` is not an integer from 2 to 64, or there is no such kind.
     """
-    if ports not in range(2, MAX_PORTS + 1):
-        raise ConfigurationError(f"ports = {ports!r}: a chip has 2 to {MAX_PORTS} ports; give an integer in that range")
-    return (*_modules(ports), *_meter_sizes(ports), "laser")
+    return default_wiring(_layout(ports, kind)).instruments
 
 
-def write_bench_folder(folder: str | Path, ports: int, addresses: Mapping[str, str]) -> None:
+def write_bench_folder(
+    folder: str | Path,
+    ports: int,
+    addresses: Mapping[str, str],
+    *,
+    kind: BenchKind = "homodyne",
+    **design: Unpack[DesignValues],
+) -> None:
     """Write ``station.yaml`` and ``chip.yaml`` for the default wiring of a chip of ``ports`` ports.
 
-    Heaters in the layout's order on chains ``heaters_0``, ``heaters_1``, ... of at most 8 modules of 8 channels;
-    plus photodiodes on ``meter_plus_0``, ..., minus photodiodes on ``meter_minus_0``, ... of 8 ports each; one
-    ``laser``.
+    Heaters in the layout's order on Qontrol chains ``heaters_0``, ``heaters_1``, ... of at most 8 modules of 8
+    channels; photodiodes on Keysight meters of 8 ports, ``meter_plus_0``, ... and ``meter_minus_0``, ... or, of a bare
+    mesh, ``meter_0``, ...; a Santec ``laser``; for a bare mesh a DiCon ``input_switch`` between laser and input ports.
 
     Parameters
     ----------
@@ -97,49 +131,79 @@ def write_bench_folder(folder: str | Path, ports: int, addresses: Mapping[str, s
         Ports of the chip, 2 to 64.
     addresses
         Address of each instrument of `instrument_names`.
+    kind
+        ``"homodyne"``: modulators and homodyne receivers; ``"mesh"``: a bare mesh, light in one port at a time, a
+        power detector at every output.
+    **design
+        Design values of a heater: ``resistance_ohm`` (1200), ``p_pi_w``, its power in W for a phase of pi (0.020), and
+        ``settle_s``, the time in s after which it is settled (0.0005). Limits follow from them.
 
     Raises
     ------
     ConfigurationError
-        If a file exists already, ``ports`` is out of range, or the names in ``addresses`` do not match.
+        If a file exists already, ``ports`` is out of range, a design value is not possible, or the names in
+        ``addresses`` do not match.
     """
-    expected = instrument_names(ports)
+    layout = _layout(ports, kind)
+    wiring = default_wiring(layout)
+    expected = wiring.instruments
     if set(addresses) != set(expected):
         wrong = sorted(set(addresses) ^ set(expected))
         raise ConfigurationError(
             f"addresses for {', '.join(wrong)} are missing or not needed; a chip of {ports} ports needs "
             f"exactly {', '.join(expected)}"
         )
+    values = _design_values(len(layout.heaters), **design)
     place = Path(folder)
     for name in (STATION_FILE, CHIP_FILE):
         if (place / name).exists():
             raise ConfigurationError(f"{place / name} exists already and is not overwritten; choose another folder")
     try:
         place.mkdir(parents=True, exist_ok=True)
-        write_text(place / STATION_FILE, _station_text(ports, addresses))
-        write_text(place / CHIP_FILE, _chip_text(ports))
+        write_text(place / STATION_FILE, _station_text(wiring, addresses))
+        write_text(place / CHIP_FILE, _chip_text(layout, wiring, values))
     except OSError as error:
         raise ConfigurationError(f"{place}: cannot be written ({error}); choose a folder you may write to") from error
 
 
-def _modules(ports: int) -> dict[str, int]:
-    count = -(-len(ChipLayout(ports).heaters) // _CHANNELS_PER_MODULE)
-    chains = -(-count // _MODULES_PER_CHAIN)
-    return {f"heaters_{k}": min(_MODULES_PER_CHAIN, count - k * _MODULES_PER_CHAIN) for k in range(chains)}
+def _layout(ports: int, kind: BenchKind) -> ChipLayout:
+    if ports not in range(2, MAX_PORTS + 1):
+        raise ConfigurationError(f"ports = {ports!r}: a chip has 2 to {MAX_PORTS} ports; give an integer in that range")
+    if kind not in get_args(BenchKind):
+        raise ConfigurationError(f"kind = {kind!r}: a bench is one of {', '.join(get_args(BenchKind))}")
+    return ChipLayout(ports) if kind == "homodyne" else ChipLayout(ports, inputs="ports", receivers="power")
 
 
-def _meter_sizes(ports: int) -> dict[str, int]:
-    meters = -(-ports // _PORTS_PER_METER)
-    return {f"meter_{side}_{k}": _PORTS_PER_METER for side in ("plus", "minus") for k in range(meters)}
+def _design_values(
+    heaters: int, resistance_ohm: float = 1200.0, p_pi_w: float = 0.020, settle_s: float = 0.0005
+) -> dict[str, str]:
+    """Values of chip.yaml that follow from the heaters' design, as the file states them."""
+    for name, value in (("resistance_ohm", resistance_ohm), ("p_pi_w", p_pi_w), ("settle_s", settle_s)):
+        if not 0.0 < value < math.inf:
+            raise ConfigurationError(f"{name} = {value!r}: a design value is more than 0; correct it")
+    power = _MAX_POWER_PI * p_pi_w
+    voltage = min(_VOLTAGE_MARGIN * math.sqrt(power * resistance_ohm), _FULL_VOLTAGE_V)
+    current = min(_CURRENT_MARGIN * math.sqrt(power / resistance_ohm), _FULL_CURRENT_A)
+    return {
+        "resistance_ohm": str(float(resistance_ohm)), "p_pi_w": _watts(p_pi_w), "settle_s": str(float(settle_s)),
+        "max_voltage_v": str(round(voltage, 1)), "max_current_a": str(round(current, 4)), "max_power_w": _watts(power),
+        "total_power_w": str(round(_MEAN_POWER_PI * p_pi_w * heaters, 2 if p_pi_w >= 0.01 else 4)),
+    }  # fmt: skip
 
 
-def _station_text(ports: int, addresses: Mapping[str, str]) -> str:
+def _watts(value: float) -> str:
+    return f"{value:.3f}" if math.isclose(value, round(value, 3)) else f"{value:.4g}"
+
+
+def _station_text(wiring: DefaultWiring, addresses: Mapping[str, str]) -> str:
     lines = [_STATION_HEAD]
-    for name, modules in _modules(ports).items():
-        lines.append(_station_entry(name, "drivers.QontrolQ8iv", addresses[name], f"modules: {modules}"))
-    for name, size in _meter_sizes(ports).items():
-        lines.append(_station_entry(name, "drivers.KeysightN7745A", addresses[name], f"ports: {size}"))
-    lines.append(_station_entry("laser", "drivers.SantecTSL570", addresses["laser"], ""))
+    for driver, key, sizes in (
+        ("drivers.QontrolQ8iv", "modules", wiring.heater_modules),
+        ("drivers.KeysightN7745A", "ports", wiring.meter_ports),
+        ("drivers.DiConMemsSwitch", "channels", wiring.switch_channels),
+    ):
+        lines += [_station_entry(name, driver, addresses[name], f"{key}: {size}") for name, size in sizes.items()]
+    lines.append(_station_entry(LASER, "drivers.SantecTSL570", addresses[LASER], ""))
     return "".join(lines)
 
 
@@ -149,24 +213,26 @@ def _station_entry(name: str, driver: str, address: str, init: str) -> str:
     return text + (f"    init:\n      {init}\n" if init else "")
 
 
-def _chip_text(ports: int) -> str:
-    layout = ChipLayout(ports)
+def _chip_text(layout: ChipLayout, wiring: DefaultWiring, design: Mapping[str, str]) -> str:
     count = len(layout.heaters)
+    homodyne = layout.receivers == "homodyne"
     text = _CHIP_HEAD.format(
-        name=f"optinc_{ports}",
-        ports=ports,
+        name=f"{'optinc' if homodyne else 'mesh'}_{layout.ports}",
+        ports=layout.ports,
         heaters=count,
         detectors=len(layout.detectors),
-        total_power_w=round(_POWER_PER_HEATER_W * count, 2),
+        receivers="" if homodyne else _POWER_RECEIVERS,
+        **design,
     )
     width = max(len(name) for name in layout.heaters) + 1
-    per_chain = _CHANNELS_PER_MODULE * _MODULES_PER_CHAIN
-    for k, name in enumerate(layout.heaters):
-        chain, channel = divmod(k, per_chain)
-        text += f"  {name + ':':<{width}} {{instrument: heaters_{chain}, channel: {channel}}}\n"
-    text += "\n# One line for each photodiode: the plus and the minus port of each balanced receiver.\ndetectors:\n"
-    for name in layout.detectors:
-        _, j, side = name.split("_")
-        meter, port = divmod(int(j), _PORTS_PER_METER)
-        text += f"  {name + ':':<14} {{instrument: meter_{side}_{meter}, port: {port}}}\n"
+    for name, (chain, channel) in wiring.heaters.items():
+        text += f"  {name + ':':<{width}} {{instrument: {chain}, channel: {channel}}}\n"
+    what = "the plus and the minus port of each balanced receiver" if homodyne else "one at each output of the mesh"
+    text += f"\n# One line for each photodiode: {what}.\ndetectors:\n"
+    for name, (meter, port) in wiring.detectors.items():
+        text += f"  {name + ':':<14} {{instrument: {meter}, port: {port}}}\n"
+    if wiring.inputs:
+        text += _INPUTS_HEAD
+    for port, (switch, channel) in wiring.inputs.items():
+        text += f"  {port}: {{switch: {{instrument: {switch}, input: {channel}, output: 0}}}}\n"
     return text
