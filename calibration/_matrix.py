@@ -49,9 +49,9 @@ class TransferMatrix:
     chi
         Rms residual over noise of the readings that made it; NaN where none are left over to judge by.
     verdict
-        "good": the matrix explains its readings (chi at most `MAX_CHI`) and every element is known to `MAX_ELEMENT_SIGMA`
-        of the rms element; "partial": it explains them, but some elements are known less well; "poor": it does not
-        explain its readings, or is not the only matrix that does.
+        "good": the matrix explains its readings (chi at most `MAX_CHI`) and every element is known to
+        `MAX_ELEMENT_SIGMA` of the rms element; "partial": it explains them, but some elements are known less well;
+        "poor": it does not explain its readings, or is not the only matrix that does.
     reason
         Why it is not good, or an empty string.
     """
@@ -104,7 +104,7 @@ def _normalised(values: Array) -> Array:
     largest = values.max(axis=-1, keepdims=True, initial=0.0)
     scaled = np.divide(values, largest, out=np.zeros_like(values), where=largest > 0.0)
     total = scaled.sum(axis=-1, keepdims=True)
-    return np.divide(scaled, total, out=np.zeros_like(values), where=total > 0.0)
+    return np.asarray(np.divide(scaled, total, out=np.zeros_like(values), where=total > 0.0))
 
 
 def rms_element(matrix: ComplexArray) -> float:
@@ -126,7 +126,7 @@ def judge(
     """
     reasons = [objection] if objection else []
     if chi > MAX_CHI:
-        reasons.append(f"the readings deviate from the best matrix by {chi:.3g} times their noise ({MAX_CHI:g} allowed)")
+        reasons.append(f"readings deviate from the best matrix by {chi:.3g} times their noise ({MAX_CHI:g} allowed)")
     verdict: MatrixVerdict = "poor" if reasons else "good"
     limit = MAX_ELEMENT_SIGMA * rms_element(matrix)
     vague = np.argwhere(~(sigma.max(axis=-1) <= limit))

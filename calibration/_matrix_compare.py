@@ -217,11 +217,12 @@ def _tree_columns(overlap: ComplexArray) -> ComplexArray:
 
 def _aligning(values: ArrayLike) -> ComplexArray:
     """Phase factors that make values real and positive."""
-    return np.asarray(np.exp(-1j * np.angle(values)))
+    return np.asarray(np.exp(-1j * np.angle(np.asarray(values, np.complex128))))
 
 
 def _squared(overlap: float, norm: float) -> float:
-    return min(max(overlap, 0.0) / norm, 1.0) ** 2
+    cosine = float(min(max(overlap / norm, 0.0), 1.0))
+    return cosine * cosine
 
 
 def _matrix(values: ArrayLike) -> ComplexArray:

@@ -12,9 +12,7 @@ _SIGNIFICANT = 3.0
 _UNKNOWN = 1.0 / UNKNOWN_PHASE_RMS**2
 
 
-def plan_pairs(
-    single_w: ArrayLike, noise: NoiseModel, steps: int = 4, most: int | None = None
-) -> NDArray[np.intp]:
+def plan_pairs(single_w: ArrayLike, noise: NoiseModel, steps: int = 4, most: int | None = None) -> NDArray[np.intp]:
     """Choose the pairs of inputs for `matrix_from_two_port`.
 
     The n - 1 pairs of a tree connect all inputs. A reference input that is dark at some output would leave that

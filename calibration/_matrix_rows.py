@@ -1,8 +1,9 @@
-"""Rows of a transfer matrix from output powers of known input fields: damped Gauss-Newton, and what it leaves unsure."""
+"""Rows of a transfer matrix from output powers of known input fields: damped Gauss-Newton, and what stays unsure."""
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration._matrix import UNKNOWN_PHASE_RMS, ComplexArray
 from calibration._session import Array
@@ -78,8 +79,10 @@ def refine_rows(fields: ComplexArray, power_w: Array, start: ComplexArray, noise
     return RowFit(rows, _cost(fields, power_w, rows, sigma))
 
 
-def row_sigmas(fields: ComplexArray, rows: ComplexArray, noise: NoiseModel, parts: Array | None = None) -> Array:
-    """Standard deviations (m, n, 2) along and across the elements of fitted rows.
+def row_covariances(
+    fields: ComplexArray, rows: ComplexArray, noise: NoiseModel, parts: NDArray[np.intp] | None = None
+) -> Array:
+    """Covariances (m, 2n, 2n) of fitted rows, of real parts and then of imaginary ones.
 
     Parameters
     ----------
@@ -97,19 +100,30 @@ def row_sigmas(fields: ComplexArray, rows: ComplexArray, noise: NoiseModel, part
     sigma = noise.sigma(power)
     dark = power < _DARK * sigma
     _, normal = _normal_equations(fields, power, rows, np.where(dark, np.inf, sigma))
-    normal = normal + _curvature(fields, np.where(dark, 2.0 / sigma, 0.0))
-    normal = normal + _circle(rows, normal)
+    normal = normal + _dark_information(fields, np.where(dark, 2.0 / sigma, 0.0))
+    normal = normal + _circle_information(rows, normal)
+    labels = np.zeros(rows.shape, dtype=np.intp) if parts is None else parts
+    return np.stack([_covariance(*each) for each in zip(normal, rows, labels, strict=True)])
+
+
+def element_sigmas(rows: ComplexArray, covariances: Array) -> Array:
+    """Return standard deviations (m, n, 2) along and across elements (m, n) of covariances (m, 2n, 2n)."""
     n = rows.shape[1]
-    result = np.empty((*rows.shape, 2))
-    for j, row in enumerate(rows):
-        labels = np.zeros(n) if parts is None else parts[j]
-        covariance = _covariance(normal[j], row, labels)
-        for i in range(n):
-            block = covariance[np.ix_((i, n + i), (i, n + i))]
-            along = np.exp(1j * np.angle(row[i]))
-            turn = np.array([[along.real, along.imag], [-along.imag, along.real]])
-            result[j, i] = np.sqrt(np.maximum(np.diagonal(turn @ block @ turn.T), 0.0))
-    return result
+    real, imag = np.arange(n), np.arange(n, 2 * n)
+    along = np.exp(1j * np.angle(rows))
+    first, second = covariances[:, real, real], covariances[:, imag, imag]
+    mixed = 2.0 * along.real * along.imag * covariances[:, real, imag]
+    radial = along.real**2 * first + along.imag**2 * second + mixed
+    across = along.imag**2 * first + along.real**2 * second - mixed
+    return np.asarray(np.sqrt(np.maximum(np.stack([radial, across], axis=-1), 0.0)))
+
+
+def power_sigmas(fields: ComplexArray, rows: ComplexArray, covariances: Array) -> Array:
+    """Return standard deviations (B, m) in W of the powers that fitted rows predict for input fields (B, n)."""
+    slope = 2.0 * (fields @ rows.T).conj().T[:, :, None] * fields
+    jacobian = np.concatenate([slope.real, -slope.imag], axis=-1)
+    variance = np.einsum("mbk,mkl,mbl->bm", jacobian, covariances, jacobian, optimize=True)
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 def _cost(fields: ComplexArray, power_w: Array, rows: ComplexArray, sigma: Array) -> Array:
@@ -126,16 +140,16 @@ def _normal_equations(fields: ComplexArray, power_w: Array, rows: ComplexArray, 
     return gradient, jacobian.swapaxes(1, 2) @ jacobian
 
 
-def _curvature(fields: ComplexArray, weight: Array) -> Array:
-    """What dark readings say (m, 2n, 2n): the output field is not larger than noise allows, in any phase."""
+def _dark_information(fields: ComplexArray, weight: Array) -> Array:
+    """Return what dark readings say (m, 2n, 2n): the output field is below noise, whatever its phase."""
     hermitian = np.einsum("bm,bi,bk->mik", weight, fields.conj(), fields)
     upper = np.concatenate([hermitian.real, -hermitian.imag], axis=2)
     lower = np.concatenate([hermitian.imag, hermitian.real], axis=2)
     return np.concatenate([upper, lower], axis=1)
 
 
-def _circle(rows: ComplexArray, normal: Array) -> Array:
-    """What is known of every phase beforehand (m, 2n, 2n): it is an angle, so no element turns further than around."""
+def _circle_information(rows: ComplexArray, normal: Array) -> Array:
+    """Return what is known of every phase beforehand (m, 2n, 2n): it is an angle, no more than half a turn off."""
     m, n = rows.shape
     along = np.exp(1j * np.angle(rows))
     real, imag = np.arange(n), np.arange(n, 2 * n)
@@ -153,7 +167,7 @@ def _circle(rows: ComplexArray, normal: Array) -> Array:
     return result
 
 
-def _covariance(normal: Array, row: ComplexArray, labels: Array) -> Array:
+def _covariance(normal: Array, row: ComplexArray, labels: NDArray[np.intp]) -> Array:
     """Covariance (2n, 2n) of a row; the phases of its parts are those that match the truth best."""
     scale = np.sqrt(np.maximum(np.diagonal(normal), 1e-300))
     free = []

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration._matrix import MAX_CHI, ComplexArray, TransferMatrix, judge
-from calibration._matrix_rows import refine_rows, row_sigmas
+from calibration._matrix_rows import element_sigmas, refine_rows, row_covariances
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
@@ -79,13 +79,15 @@ def matrix_from_two_port(
         raise CalibrationError(f"fields must be finite and have shape {(len(readings), n)}, got {actual.shape}")
     lit = np.abs(np.diagonal(actual[:n]))
     if not (lit > 0.0).all():
-        raise CalibrationError(f"input {int(np.argmin(lit))} is not lit in its own reading; row i of fields lights input i")
+        raise CalibrationError(
+            f"row {int(np.argmin(lit))} of fields does not light the input of that number; give the singles first"
+        )
     modulus = (np.sqrt(np.maximum(single, 0.0)) / lit[:, None]).T
     fringe, strength = _fringes(single, pair, phase, fringes, noise)
     fit = refine_rows(actual, readings, _start(modulus, pair, fringe, strength), noise)
-    bright = single.T > CLEAR_FRINGE * noise.sigma(single.T)
+    bright = single.T / noise.sigma(single.T) > CLEAR_FRINGE
     free = _free_parts(_parts(pair, strength, n), modulus, bright) if gauge == "ports" else None
-    sigma = row_sigmas(actual, fit.rows, noise, free)
+    sigma = element_sigmas(fit.rows, row_covariances(actual, fit.rows, noise, free))
     freedom = readings.size - m * (2 * n - 1)
     chi = float(np.sqrt(fit.cost.sum() / freedom)) if freedom > 0 else float("nan")
     objection = _incoherence(single, pair, fringe, noise) if chi > MAX_CHI else ""
@@ -109,8 +111,8 @@ def _check(single: Array, pairs: NDArray[np.intp], phases: Array, fringes: Array
     count = len(pairs)
     if phases.ndim != 2 or pairs.shape != (count, 2) or len(phases) != count or fringes.shape != (*phases.shape, m):
         raise CalibrationError(
-            f"{count} pairs need pairs (P, 2), phases (P, S) and fringes (P, S, {m}); got {pairs.shape}, {phases.shape} "
-            f"and {fringes.shape}"
+            f"pairs (P, 2), phases (P, S) and fringes (P, S, {m}) do not fit together: {pairs.shape}, {phases.shape} and "
+            f"{fringes.shape}"
         )
     if not (np.isfinite(single).all() and np.isfinite(phases).all() and np.isfinite(fringes).all()):
         raise CalibrationError("powers or phases hold NaN or Inf; leave invalid readings out")
@@ -118,12 +120,14 @@ def _check(single: Array, pairs: NDArray[np.intp], phases: Array, fringes: Array
         raise CalibrationError(f"pairs must be integers, got {pairs.dtype}")
     for index, (first, second) in enumerate(pairs):
         if first == second or not (0 <= first < n and 0 <= second < n):
-            raise CalibrationError(f"pair {index} lights inputs {first} and {second}; give two different ones of 0..{n - 1}")
+            raise CalibrationError(
+                f"pair {index} lights inputs {first} and {second}; give two different ones of 0..{n - 1}"
+            )
         design = _design(phases[index])
         if len(design) < MIN_STEPS or np.linalg.svd(design, compute_uv=False)[-1] < _ONE_LINE:
             raise CalibrationError(
-                f"pair {index} has no {MIN_STEPS} different phases, or all on one line (0 and pi), where the matrix and its "
-                "complex conjugate give the same fringe; step the phase through a whole turn"
+                f"pair {index} has no {MIN_STEPS} different phases, or all on one line (0 and pi), where the matrix and "
+                "its complex conjugate give the same fringe; step the phase through a whole turn"
             )
 
 
@@ -134,14 +138,16 @@ def _design(phases: Array) -> Array:
 def _fringes(
     single: Array, pairs: NDArray[np.intp], phases: Array, fringes: Array, noise: NoiseModel
 ) -> tuple[ComplexArray, Array]:
-    """Complex amplitudes (P, m) in W, of the phase of the second element against the first, and ratio to their noise."""
+    """Fit complex amplitudes (P, m) in W, of the phase of the second element against the first, and over noise."""
     amplitude = np.zeros((len(pairs), single.shape[1]), complex)
     strength = np.zeros(amplitude.shape)
     for index, (first, second) in enumerate(pairs):
         inverse = np.linalg.pinv(_design(phases[index]))
         _, cosine, sine = inverse @ fringes[index]
         amplitude[index] = cosine - 1j * sine
-        sigma = noise.sigma(np.maximum(single[first] + single[second], 0.0)) * np.linalg.norm(inverse[1:]) / np.sqrt(2.0)
+        sigma = (
+            noise.sigma(np.maximum(single[first] + single[second], 0.0)) * np.linalg.norm(inverse[1:]) / np.sqrt(2.0)
+        )
         strength[index] = np.abs(amplitude[index]) / sigma
     return amplitude, strength
 
@@ -169,7 +175,7 @@ def _start(modulus: Array, pairs: NDArray[np.intp], fringe: ComplexArray, streng
 
 
 def _parts(pairs: NDArray[np.intp], strength: Array, inputs: int) -> NDArray[np.intp]:
-    """Parts (m, n) of each row whose phases clear fringes tie together, numbered by their first input."""
+    """Find the parts (m, n) of each row whose phases clear fringes tie together, by their first input."""
     parts = np.tile(np.arange(inputs), (strength.shape[1], 1))
     for j, row in enumerate(parts):
         for index in np.flatnonzero(strength[:, j] > CLEAR_FRINGE):
@@ -179,7 +185,7 @@ def _parts(pairs: NDArray[np.intp], strength: Array, inputs: int) -> NDArray[np.
 
 
 def _free_parts(parts: NDArray[np.intp], modulus: Array, bright: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Number (m, n) the parts of each row between which a phase is free.
+    """Find the parts (m, n) of each row between which a phase is free.
 
     A row in two parts leaves a phase open. That phase is free after all if no other rows tie the inputs of one part
     to those of the other: then the ports' phases absorb it (a permutation is the extreme case). Otherwise it is

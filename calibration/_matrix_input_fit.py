@@ -1,0 +1,190 @@
+"""Maximum a posteriori fit of input phases that are linear in heat, from a known mesh and coherent readings."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibration._matrix import ComplexArray
+from calibration._session import Array
+from calibration._twin_fit import NoiseModel
+
+_RANDOM_STARTS = 12
+_STEPS = 40
+_STOP = 1e-6
+_HOPELESS = 1e8
+_WEAK = 1e-3
+"""Prior width of 1/rad^2 of an input phase: hardly any."""
+_MODEL_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class InputFit:
+    """What input phases are fitted to.
+
+    Parameters
+    ----------
+    matrices
+        From mesh inputs to square roots of readings (B, n, n).
+    fields
+        Fields before the unknown phases (B, n) in sqrt(W).
+    readings
+        Readings (B, n) in W; NaN is left out.
+    features
+        What phases are linear in (B, F): 1, then heat of each heater from its mean.
+    prior
+        Precisions (F - 1, n - 1, n - 1) of the inputs' coefficients of each heat.
+    noise
+        Noise of a reading.
+    """
+
+    matrices: ComplexArray
+    fields: ComplexArray
+    readings: Array
+    features: Array
+    prior: Array
+    noise: NoiseModel
+
+    def part(self, which: slice) -> "InputFit":
+        """Return some of the settings."""
+        return replace(
+            self, matrices=self.matrices[which], fields=self.fields[which], readings=self.readings[which],
+            features=self.features[which],
+        )  # fmt: skip
+
+    def constant(self) -> "InputFit":
+        """Return the same with phases that do not depend on heat."""
+        return replace(self, features=self.features[:, :1], prior=self.prior[:0])
+
+
+def predicted_powers(data: InputFit, solution: Array) -> Array:
+    """Return readings (B, n) in W at coefficients (n, F) of the input phases."""
+    outputs, _ = _outputs(data, solution)
+    return np.asarray(np.abs(outputs) ** 2)
+
+
+def fit_input_phases(data: InputFit, rng: np.random.Generator, start: Array | None = None) -> Array:
+    """Find coefficients (n, F) of the input phases; those of input 0 are zero.
+
+    Without a start, constant phases come first: from the lifted problem (linear in products of phase factors) where
+    there are readings enough, and from random ones.
+    """
+    n = data.fields.shape[1]
+    if start is not None:
+        return _descend(data, start)
+    constant = data.constant()
+    starts = [rng.uniform(-np.pi, np.pi, n) for _ in range(_RANDOM_STARTS)]
+    lifted = _lifted(data)
+    if lifted is not None:
+        starts.insert(0, lifted)
+    best, cost = np.zeros((n, 1)), np.inf
+    for phases in starts:
+        found = _descend(constant, (phases - phases[0])[:, None])
+        reached = _misfit(constant, found)
+        if reached < cost:
+            best, cost = found, reached
+    whole = np.zeros((n, data.features.shape[1]))
+    whole[:, :1] = best
+    return _descend(data, whole)
+
+
+def fit_weight(data: InputFit, solution: Array) -> Array:
+    """Return the posterior precision of the coefficients of inputs 1.. in the order (constants, input by heat)."""
+    sigma = data.noise.sigma(predicted_powers(data, solution))
+    _, normal = _normal_equations(data, solution, sigma)
+    inputs, features = len(solution) - 1, data.features.shape[1]
+    places = np.arange(inputs * features).reshape(inputs, features)
+    order = np.concatenate([places[:, 0], places[:, 1:].ravel()])
+    return np.asarray(normal[np.ix_(order, order)])
+
+
+def _outputs(data: InputFit, solution: Array) -> tuple[ComplexArray, ComplexArray]:
+    """Output fields (B, n), and what each input sends to each of them (B, n, n)."""
+    turned = data.fields * np.exp(1j * (data.features @ solution.T))
+    parts = data.matrices * turned[:, None, :]
+    return np.asarray(parts.sum(axis=-1)), np.asarray(parts)
+
+
+def _misfit(data: InputFit, solution: Array) -> float:
+    """Robust misfit: rms residual in W, which no small reading dominates."""
+    return float(np.sqrt(np.nanmean((predicted_powers(data, solution) - data.readings) ** 2)))
+
+
+def _descend(data: InputFit, start: Array) -> Array:
+    """Levenberg-Marquardt; noise is inflated by the present residual until that is small."""
+    solution, damping = start.copy(), 1e-3
+    for _ in range(_STEPS):
+        predicted = predicted_powers(data, solution)
+        residual = np.where(np.isfinite(data.readings), predicted - data.readings, 0.0)
+        sigma = np.hypot(data.noise.sigma(predicted), _MODEL_SHARE * _excess(residual, data.noise.sigma(predicted)))
+        cost = _cost(data, solution, sigma)
+        gradient, normal = _normal_equations(data, solution, sigma)
+        while damping < _HOPELESS:
+            lifted = normal + damping * np.diag(np.diagonal(normal))
+            step = np.linalg.solve(lifted, gradient).reshape(len(solution) - 1, -1)
+            trial = solution.copy()
+            trial[1:] -= step
+            reached = _cost(data, trial, sigma)
+            if reached < cost:
+                break
+            damping *= 10.0
+        else:
+            break
+        solution, damping = trial, max(0.1 * damping, 1e-9)
+        if cost - reached < _STOP * cost:
+            break
+    return solution
+
+
+def _excess(residual: Array, sigma: Array) -> float:
+    """Rms residual in W if it is well above noise, else 0."""
+    return float(np.sqrt(np.mean(residual**2))) if np.mean((residual / sigma) ** 2) > 4.0 else 0.0
+
+
+def _cost(data: InputFit, solution: Array, sigma: Array) -> float:
+    deviation = (predicted_powers(data, solution) - data.readings) / sigma
+    prior = np.einsum("if,fik,kf->", solution[1:, 1:], data.prior, solution[1:, 1:])
+    return float(np.nansum(deviation**2) + prior)
+
+
+def _normal_equations(data: InputFit, solution: Array, sigma: Array) -> tuple[Array, Array]:
+    """Gradient and Gauss-Newton matrix of half the cost over inputs 1.. and features, prior included."""
+    outputs, parts = _outputs(data, solution)
+    residual = (np.abs(outputs) ** 2 - data.readings) / sigma
+    valid = np.isfinite(residual)
+    slope = -2.0 * (outputs.conj()[:, :, None] * parts[:, :, 1:]).imag / sigma[:, :, None]
+    slope = np.where(valid[:, :, None], slope, 0.0)
+    inputs, features = slope.shape[2], data.features.shape[1]
+    by_input = np.einsum("bji,bj->bi", slope, np.where(valid, residual, 0.0))
+    gradient = (by_input.T @ data.features).ravel()
+    # Every derivative is a product of input and feature, and so is their Gram matrix.
+    gram = (slope.swapaxes(1, 2) @ slope).reshape(len(slope), -1)
+    squares = (data.features[:, :, None] * data.features[:, None, :]).reshape(len(slope), -1)
+    normal = (gram.T @ squares).reshape(inputs, inputs, features, features).swapaxes(1, 2)
+    prior = np.zeros((inputs, features, inputs, features))
+    prior[:, 0, :, 0] = _WEAK * np.eye(inputs)
+    for feature, precision in enumerate(data.prior, start=1):
+        prior[:, feature, :, feature] = precision
+    flat = prior.reshape(inputs * features, -1)
+    step = np.zeros_like(solution[1:])
+    step[:, 1:] = solution[1:, 1:]
+    return gradient + flat @ step.ravel(), normal.reshape(inputs * features, -1) + flat
+
+
+def _lifted(data: InputFit) -> Array | None:
+    """Input phases (n,) from the linear problem in the products ``z_i conj(z_k)`` of phase factors, or None."""
+    n = data.fields.shape[1]
+    upper, lower = np.triu_indices(n, 1)
+    parts = data.matrices * data.fields[:, None, :]
+    products = (parts[:, :, upper] * parts[:, :, lower].conj()).reshape(-1, len(upper))
+    known = np.sum(np.abs(parts) ** 2, axis=-1).ravel()
+    readings = data.readings.ravel()
+    valid = np.isfinite(readings)
+    if valid.sum() < 3 * len(upper) or n < 2:
+        return None
+    weight = 1.0 / (data.noise.floor_w + known[valid])
+    design = 2.0 * np.concatenate([products.real, -products.imag], axis=1)[valid] * weight[:, None]
+    solution, *_ = np.linalg.lstsq(design, (readings - known)[valid] * weight, rcond=1e-6)
+    gram = np.eye(n, dtype=complex)
+    gram[upper, lower] = solution[: len(upper)] + 1j * solution[len(upper) :]
+    gram[lower, upper] = gram[upper, lower].conj()
+    return np.asarray(np.angle(np.linalg.eigh(gram)[1][:, -1]))

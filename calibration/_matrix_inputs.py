@@ -1,0 +1,268 @@
+"""Phases of a mesh's inputs: what powers of single inputs never show, found from coherent light in several of them.
+
+With one lit input a phase before the mesh changes no power.  A twin that was calibrated so predicts every single input
+and no coherent combination: the n - 1 relative input phases, and how every heater's heat moves them, are missing.  In
+the twin's own parameters they are combinations of external phases: a phase on an input, pushed through the mesh until
+it sits on heated arms only (`input_effect`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from calibration._matrix import ComplexArray
+from calibration._matrix_input_fit import InputFit, fit_input_phases, fit_weight, predicted_powers
+from calibration._session import Array
+from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import ChipLayout, ChipModel, TwinParameters
+from optinc_hw.photonics.arms import bare_arms
+
+MAX_HELD_OUT_CHI = 1.5
+"""Largest rms deviation of held-out coherent readings over their noise with which input phases are good."""
+MAX_PHASE_SIGMA = 0.05
+"""Largest standard deviation in rad of an input phase, at the mean powers of the data, with which it is good."""
+HELD_OUT_SHARE = 0.2
+_OWN_SIGMA, _CROSSTALK_SIGMA, _DECAY_PITCHES, _FAR_SIGMA = 0.05, 0.02, 1.5, 1e-4
+"""Prior widths: a heater's own efficiency, heat at one pitch, distance over which it falls by e, and far away."""
+_RELEVANT = 1e-4
+"""Heat of heaters whose prior width on every input phase is below this is left out of the fit."""
+
+
+@dataclass(frozen=True)
+class InputPhases:
+    """Phases of a mesh's inputs relative to input 0, ``offset + crosstalk @ (efficiency * power)``.
+
+    Parameters
+    ----------
+    offset
+        Phases (n,) in rad at zero heater power, to be added to what the given twin holds; 0 for input 0.
+    crosstalk
+        Rows (n, H) to be added likewise, relative to each heater's own phase in the given twin.
+    mean_sigma
+        Standard deviations (n,) in rad of the phases at the data's mean powers.
+    covariance
+        Posterior covariance of the phases at mean powers (n - 1 entries, of inputs 1 to n - 1) and then of the fitted
+        crosstalk, entry ``(i - 1) * len(heaters) + k`` for input i and heater ``heaters[k]``.
+    heaters
+        Heaters whose heat on the inputs was fitted; of all others it is less than `_RELEVANT` beforehand.
+    twin
+        The given twin with all this in its own terms.
+    chi
+        Rms residual over noise of all readings.
+    held_out_chi
+        Rms deviation over noise of the readings that a first fit did not see.
+    before_chi
+        Rms deviation over noise of all readings from the given twin.
+    verdict
+        "good", "partial" if some input phases are known less well than `MAX_PHASE_SIGMA`, or "poor" if held-out readings
+        are missed.
+    reason
+        Why it is not good, or an empty string.
+    """
+
+    offset: Array
+    crosstalk: Array
+    mean_sigma: Array
+    covariance: Array
+    heaters: NDArray[np.intp]
+    twin: TwinParameters
+    chi: float
+    held_out_chi: float
+    before_chi: float
+    verdict: Literal["good", "partial", "poor"]
+    reason: str
+
+
+def input_effect(layout: ChipLayout) -> Array:
+    """Changes (n, H) of the heated phases that stand for one unit of phase on each input of the mesh.
+
+    Phases behind the mesh are left out: power detectors do not see them. The rows add up to nothing, as a common phase
+    of all inputs is none.
+    """
+    unit = np.eye(len(layout.heaters))
+    behind = np.zeros((layout.ports, len(unit)))
+    for column in reversed(range(layout.mesh.depth)):
+        before = behind.copy()
+        for cell in layout.mesh.columns[column]:
+            upper, phi = layout.mesh.mzis[cell][1], unit[layout.mesh_phi[cell]]
+            # A common phase of both arms passes the MZI.
+            before[upper], before[upper + 1] = phi, behind[upper] + behind[upper + 1] - phi
+        behind = before
+    return behind
+
+
+def find_input_phases(
+    twin: TwinParameters,
+    power_w: ArrayLike,
+    fields: ArrayLike,
+    readings_w: ArrayLike,
+    noise: NoiseModel,
+    *,
+    seed: int = 0,
+) -> InputPhases:
+    """Find the input phases that a calibration with single lit inputs left open, from coherent readings.
+
+    Maximum a posteriori; the prior of the inputs' crosstalk is what heat that spreads over neighbouring arms leaves open
+    when all that single inputs show is known. A first fit without the last `HELD_OUT_SHARE` of the readings is judged
+    by them; the final one has all.
+
+    Parameters
+    ----------
+    twin
+        Twin of a chip without modulators and with power detectors that predicts single lit inputs.
+    power_w
+        Heater powers (B, H) in W; vary all heaters, or their heat on the inputs stays unknown. In random order: the last
+        ones are held out.
+    fields
+        Fields (B, n) complex that enter the ports, in units of the twin's ``input_amplitude``; two lit ports or more.
+        Their phases may hold a constant of each port, which then counts as the input's phase.
+    readings_w
+        Detector readings (B, n) in W, dark readings subtracted; NaN is left out.
+    noise
+        Noise of a reading.
+    seed
+        Seed of the random starts.
+
+    Returns
+    -------
+    InputPhases
+        With the corrected twin.
+
+    Raises
+    ------
+    CalibrationError
+        If the chip has modulators or homodyne receivers, shapes do not fit, powers or fields are not finite, or there are
+        fewer valid readings than twice the input phases.
+    """
+    powers, lit, readings = np.asarray(power_w, float), np.asarray(fields, np.complex128), np.asarray(readings_w, float)
+    _check(twin, powers, lit, readings)
+    effect = input_effect(twin.layout)
+    heaters, prior = _crosstalk_prior(twin.layout, effect)
+    drive = twin.efficiency * twin.layout.movable * powers
+    mean = drive.mean(axis=0)
+    features = np.concatenate([np.ones((len(drive), 1)), (drive - mean)[:, heaters]], axis=1)
+    fit_data = InputFit(_matrices(twin, powers), lit * twin.input_amplitude, readings, features, prior, noise)
+    train = len(powers) - max(1, round(HELD_OUT_SHARE * len(powers)))
+    before = _chi(fit_data, np.zeros((twin.ports, features.shape[1])))
+    first = fit_input_phases(fit_data.part(slice(0, train)), np.random.default_rng(seed))
+    held_out = _chi(fit_data.part(slice(train, None)), first)
+    solution = fit_input_phases(fit_data, np.random.default_rng(seed), first)
+    covariance = _covariance(fit_data, solution)
+    crosstalk = np.zeros((twin.ports, len(mean)))
+    crosstalk[:, heaters] = solution[:, 1:]
+    offset = solution[:, 0] - crosstalk @ mean
+    sigma = np.concatenate([[0.0], np.sqrt(np.diagonal(covariance)[: twin.ports - 1])])
+    verdict, reason = _judge(held_out, sigma)
+    return InputPhases(
+        np.angle(np.exp(1j * offset)), crosstalk, sigma, covariance, heaters, _corrected(twin, effect, offset, crosstalk),
+        _chi(fit_data, solution), held_out, before, verdict, reason,
+    )  # fmt: skip
+
+
+def coherent_readings(twin: TwinParameters, power_w: ArrayLike, fields: ArrayLike) -> Array:
+    """Detector readings (B, n) in W, without dark readings, that a twin predicts for coherent light in several ports.
+
+    Parameters
+    ----------
+    twin
+        Twin of a chip without modulators and with power detectors.
+    power_w
+        Heater powers (B, H) in W.
+    fields
+        Fields (B, n) complex that enter the ports, in units of the twin's ``input_amplitude``.
+    """
+    outputs = np.einsum("bji,bi->bj", _matrices(twin, np.asarray(power_w, float)), fields * twin.input_amplitude)
+    return np.asarray(np.abs(outputs) ** 2)
+
+
+def _check(twin: TwinParameters, powers: Array, fields: ComplexArray, readings: Array) -> None:
+    if not twin.layout.bare:
+        raise CalibrationError(
+            "input phases are found for chips without modulators and with power detectors; on others the input "
+            "modulators' phases are in the twin already"
+        )
+    count, n, heaters = len(powers), twin.ports, len(twin.offset)
+    if powers.shape != (count, heaters) or fields.shape != (count, n) or readings.shape != (count, n):
+        raise CalibrationError(
+            f"powers (B, {heaters}), fields (B, {n}) and readings (B, {n}) do not fit together: {powers.shape}, "
+            f"{fields.shape} and {readings.shape}"
+        )
+    if not (np.isfinite(powers).all() and np.isfinite(fields).all()):
+        raise CalibrationError("powers or fields hold NaN or Inf")
+    lit = (np.abs(fields) > 0.0).sum(axis=1) > 1
+    valid = int(np.isfinite(readings[lit]).sum())
+    if valid < 2 * (n - 1):
+        raise CalibrationError(
+            f"{valid} valid readings with light in two ports or more do not determine {n - 1} input phases; take more"
+        )
+
+
+def _matrices(twin: TwinParameters, powers: Array) -> ComplexArray:
+    """Matrices (B, n, n) from mesh inputs to square roots of readings."""
+    phases = torch.as_tensor(twin.phases(powers))
+    with torch.no_grad():
+        matrices = ChipModel.from_parameters(twin).transfer_matrix(phases).numpy()
+    return np.asarray(np.sqrt(twin.gain)[:, None] * matrices)
+
+
+def _crosstalk_prior(layout: ChipLayout, effect: Array) -> tuple[NDArray[np.intp], Array]:
+    """Heaters whose heat on the inputs matters, and prior precisions (len, n - 1, n - 1) of it, input 0 the reference.
+
+    Heat on any arm is a change ``d`` of the heated phases with a covariance S by geometry. Single inputs show all of it
+    but combinations ``E^T r`` of input phases; given everything else, r has the precision ``E S^-1 E^T``.
+    """
+    bare = bare_arms(layout)
+    every = np.concatenate([np.eye(len(layout.heaters)), bare.effect], axis=1)
+    sites = np.concatenate([layout.heater_sites, bare.sites])
+    chosen, precisions = [], []
+    for heater, site in enumerate(layout.heater_sites):
+        distance = np.linalg.norm(sites - site, axis=1)
+        sigma = np.hypot(_CROSSTALK_SIGMA * np.exp(-np.maximum(distance - 1.0, 0.0) / _DECAY_PITCHES), _FAR_SIGMA)
+        sigma[heater] = _OWN_SIGMA
+        covariance = (every * sigma**2) @ every.T + _FAR_SIGMA**2 * np.eye(len(every))
+        precision = effect[1:] @ np.linalg.solve(covariance, effect[1:].T)
+        if np.sqrt(np.diagonal(np.linalg.inv(precision)).max(initial=0.0)) > _RELEVANT:
+            chosen.append(heater)
+            precisions.append(precision)
+    n = layout.ports
+    return np.array(chosen, dtype=np.intp), np.array(precisions).reshape(-1, n - 1, n - 1)
+
+
+def _chi(data: InputFit, solution: Array) -> float:
+    predicted = predicted_powers(data, solution)
+    deviation = (predicted - data.readings) / data.noise.sigma(predicted)
+    return float(np.sqrt(np.nanmean(deviation**2)))
+
+
+def _covariance(data: InputFit, solution: Array) -> Array:
+    normal = fit_weight(data, solution)
+    return np.asarray(np.linalg.inv(normal))
+
+
+def _judge(held_out: float, sigma: Array) -> tuple[Literal["good", "partial", "poor"], str]:
+    reasons = []
+    if not held_out <= MAX_HELD_OUT_CHI:
+        reasons.append(
+            f"held-out coherent readings are missed by {held_out:.3g} times their noise ({MAX_HELD_OUT_CHI:g} allowed): "
+            "take more readings, or calibrate single inputs better"
+        )
+    vague = np.flatnonzero(~(sigma <= MAX_PHASE_SIGMA)).tolist()
+    if vague:
+        names = ", ".join(f"{i} ({min(sigma[i], np.pi):.2g} rad)" for i in vague)
+        reasons.append(f"phases of inputs {names} are known worse than {MAX_PHASE_SIGMA:g} rad: light them with others")
+    if not held_out <= MAX_HELD_OUT_CHI:
+        return "poor", "; ".join(reasons)
+    return ("partial" if reasons else "good"), "; ".join(reasons)
+
+
+def _corrected(twin: TwinParameters, effect: Array, offset: Array, crosstalk: Array) -> TwinParameters:
+    """Put input phases into a twin; heat on a heater's own phase goes into its efficiency."""
+    every = twin.crosstalk + effect.T @ crosstalk
+    own = np.diagonal(every).copy()
+    return replace(
+        twin, offset=twin.offset + effect.T @ offset, efficiency=twin.efficiency * own, crosstalk=every / own
+    )
