@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,12 @@ from optinc_hw._files import write_text
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
 from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout
+from simulated_instruments._chip_content import ChipContent
 from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._parameters import HiddenParameters
 
 _FORMAT = "optinc hidden chip"
 _VERSION = 1
-
-
-@dataclass(frozen=True)
-class ChipContent:
-    """What a file says about a chip: everything but voltages and light."""
-
-    layout: ChipLayout
-    effects: HiddenEffects
-    parameters: HiddenParameters
-    noise_entropy: int
 
 
 def read_chip(path: Path) -> ChipContent:

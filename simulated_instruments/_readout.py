@@ -30,11 +30,15 @@ class Readout:
         self, group: tuple[int, ...], parameters: HiddenParameters, effects: HiddenEffects, entropy: int
     ) -> None:
         self.index = np.array(group, dtype=np.intp)
-        self._gain = parameters.gain[self.index]
-        self._dark_w = parameters.dark_w[self.index]
         self._effects = effects
+        self.calibrate(parameters)
         self._rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(_DETECTOR_STREAM, *group)))
         self._rows: Iterator[FloatArray] = iter(())
+
+    def calibrate(self, parameters: HiddenParameters) -> None:
+        """Take gains and dark offsets from ``parameters`` from now on."""
+        self._gain = parameters.gain[self.index]
+        self._dark_w = parameters.dark_w[self.index]
 
     def read(self, power_w: FloatArray, averaging_time_s: float | FloatArray) -> FloatArray:
         """Return readings (len(group),) in W of light ``power_w`` (len(group),) in W, averaged for a time in s."""

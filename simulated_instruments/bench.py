@@ -10,6 +10,7 @@ from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from simulated_instruments._fault_link import FaultyInstrument
 from simulated_instruments._hislip import HislipServer
+from simulated_instruments._in_process import InProcessPort
 from simulated_instruments._kind import InstrumentSpec, ServedLink, Surroundings
 from simulated_instruments._kinds import KINDS
 from simulated_instruments._light_paths import ConnectsPorts, SwitchPath
@@ -91,6 +92,9 @@ class SimulatedBench:
         Time for the chip and all instruments.
     hislip
         Names of instruments that are served over HiSLIP where their kind would be served on a plain socket.
+    in_process
+        Whether instruments with a serial port are reached without a socket, by clients of this process only and much
+        faster: at ``simulated://NUMBER``, a URL that pyserial resolves.
 
     Raises
     ------
@@ -106,6 +110,7 @@ class SimulatedBench:
         clock: Clock,
         *,
         hislip: Collection[str] = (),
+        in_process: bool = False,
     ) -> None:
         specs = by_name(instruments)
         heaters = wired_channels("heater", wiring.heaters, chip.layout.heaters, specs, "heaters", {})
@@ -130,6 +135,7 @@ class SimulatedBench:
         self.faults = BenchFaults(self._links, chip, clock)
         """What goes wrong, on demand."""
         self._specs = specs
+        self._in_process = in_process
         self._served_as: dict[str, ServedLink] = {
             name: "hislip" if name in hislip else KINDS[spec.kind].link for name, spec in specs.items()
         }
@@ -142,7 +148,7 @@ class SimulatedBench:
     def addresses(self) -> dict[str, str]:
         """Address of each instrument while the context is open.
 
-        ``socket://127.0.0.1:PORT`` for serial ports, ``TCPIP0::127.0.0.1::PORT::SOCKET`` or
+        ``socket://127.0.0.1:PORT`` (or ``simulated://NUMBER``) for serial ports, ``TCPIP0::127.0.0.1::PORT::SOCKET`` or
         ``TCPIP0::127.0.0.1::hislip0,PORT::INSTR`` for the others.
         """
         return dict(self._addresses)
@@ -179,6 +185,10 @@ class SimulatedBench:
             raise ConfigurationError(f"simulated bench: there is no instrument with a network port {name!r}")
 
     def _serve(self, name: str, link: ServedLink, stack: ExitStack) -> str:
+        if link == "serial" and self._in_process:
+            port = InProcessPort(self._links[name])
+            stack.callback(port.close)
+            return port.url
         server = (HislipServer if link == "hislip" else TcpServer)(self._links[name], name)
         stack.callback(server.close)
         if link == "hislip":

@@ -4,7 +4,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -15,17 +15,20 @@ from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from optinc_hw.photonics.mesh_layout import MeshLayout
-from simulated_instruments._chip_file import ChipContent, read_chip, write_chip
+from simulated_instruments._chip_content import ChipContent, drawn_chip
+from simulated_instruments._chip_file import read_chip, write_chip
 from simulated_instruments._chip_light import ChipLight
-from simulated_instruments._draw import draw_parameters, stick
+from simulated_instruments._description import read_description
+from simulated_instruments._drift import Drift
 from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._heated_chip import HeatedChip
 from simulated_instruments._lit_ports import LitPorts, PortCourse
 from simulated_instruments._optics import ChipOptics, ComplexArray, Transmission
 from simulated_instruments._parameters import FloatArray, HiddenParameters
+from simulated_instruments._presets import preset
 from simulated_instruments._readout import Readout
 
-_NOISE_STREAM = 1  # 0 and 2 are those of the parameters
+_DESCRIPTIONS = (".yaml", ".yml")
 _INSTRUMENT_STREAM = 1  # 0 is that of the detectors
 
 
@@ -102,29 +105,59 @@ class HiddenChip(HeatedChip):
         MatrixError
             If ``ports`` is not an integer of at least 2, or the mesh or a stuck heater does not fit.
         """
-        if not isinstance(seed, Integral) or seed < 0:
-            raise ConfigurationError(f"the seed of a hidden chip must be an integer >= 0, got {seed!r}")
         stuck = {} if stuck_rad is None else dict(stuck_rad)
-        for name, phase in stuck.items():
-            if not math.isfinite(phase):
-                raise ConfigurationError(f"hidden chip: heater {name} cannot be stuck at {phase!r} rad; give a number")
         layout = ChipLayout(ports, mesh, stuck, inputs=inputs, receivers=receivers)
-        effects = HiddenEffects() if effects is None else effects
-        parameters = stick(draw_parameters(layout, effects, int(seed)), layout, stuck)
-        words = np.random.SeedSequence([seed, _NOISE_STREAM]).generate_state(4)
-        entropy = sum(int(word) << (32 * k) for k, word in enumerate(words))
-        return cls(layout, effects, parameters, entropy, clock)
+        content = drawn_chip(seed, layout, HiddenEffects() if effects is None else effects, stuck)
+        return cls(content.layout, content.effects, content.parameters, content.noise_entropy, clock)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> Self:
-        """Load a chip from ``to_file``; heaters are at 0 V, the laser is dark, and the noise starts afresh.
+    def from_preset(cls, name: str, seed: int, ports: int | None = None, *, clock: Clock | None = None) -> Self:
+        """Draw a bare mesh with the effects of a preset.
+
+        Parameters
+        ----------
+        name
+            One of ``PRESETS``.
+        seed
+            Non-negative integer.
+        ports
+            Number of ports, that of the preset when left out.
+        clock
+            Time; a ``SimulatedClock`` of its own by default.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no such preset, or the seed is not a non-negative integer.
+        MatrixError
+            If ``ports`` is not an integer of at least 2.
+        """
+        known = preset(name)
+        return cls.from_seed(
+            seed, known.ports if ports is None else ports, effects=HiddenEffects.preset(name), clock=clock,
+            inputs="ports", receivers="power",
+        )  # fmt: skip
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, clock: Clock | None = None, seed: int = 0) -> Self:
+        """Load a chip; heaters are at 0 V, the laser is dark, and the noise starts afresh.
+
+        Parameters
+        ----------
+        path
+            JSON file written by ``to_file``; or a description in YAML, ending in ``.yaml`` or ``.yml``.
+        clock
+            Time; a ``SimulatedClock`` of its own by default.
+        seed
+            Seed of a description that states none.
 
         Raises
         ------
         ConfigurationError
             If the file cannot be read, is not a hidden chip of this version, or its content does not fit together.
         """
-        content = read_chip(Path(path))
+        file = Path(path)
+        content = read_description(file, seed) if file.suffix in _DESCRIPTIONS else read_chip(file)
         return cls(content.layout, content.effects, content.parameters, content.noise_entropy, clock)
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
@@ -136,6 +169,40 @@ class HiddenChip(HeatedChip):
             If the file cannot be written.
         """
         write_chip(Path(path), ChipContent(self.layout, self.effects, self.parameters, self._noise_entropy))
+
+    def drift(
+        self, *, resistance_change: float = 0.0, resistance_spread: float = 0.0, efficiency_change: float = 0.0,
+        efficiency_spread: float = 0.0, offset_rms_rad: float = 0.0, gain_spread: float = 0.0,
+        temperature_k: float = 0.0, seed: int = 0,
+    ) -> None:  # fmt: skip
+        """Let the chip age: at once, and for good.
+
+        Parameters
+        ----------
+        resistance_change, resistance_spread
+            Common relative change of all resistances, and its standard deviation from heater to heater.
+        efficiency_change, efficiency_spread
+            The same for the phase per heater power.
+        offset_rms_rad
+            Change of the phases of single arm sections in rad (rms), without any pattern.
+        gain_spread
+            Relative change of the detectors' gains (rms).
+        temperature_k
+            Temperature in K by which the whole chip gets warmer; what that does is among its ``HiddenEffects``.
+        seed
+            Seed of the changes of single elements.
+        """
+        change = Drift(
+            resistance_change, resistance_spread, efficiency_change, efficiency_spread, offset_rms_rad, gain_spread
+        )
+        self.announce_change()
+        with self._lock:
+            effects = replace(self.effects, temperature_k=self.effects.temperature_k + temperature_k)
+            self._become(effects, change.of(self.parameters, seed))
+            self._optics = ChipOptics(self.layout, self.effects, self.parameters)
+            self._known = None
+            for readout in self._readouts.values():
+                readout.calibrate(self.parameters)
 
     @property
     def clock(self) -> Clock:
