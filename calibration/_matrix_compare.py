@@ -192,7 +192,8 @@ def _dual_bound(aligned: ComplexArray) -> float:
     hermitian[m:, :m] = aligned.conj().T
     diagonal = hermitian.sum(axis=1).real
     least = float(np.linalg.eigvalsh(np.diag(diagonal) - hermitian)[0])
-    return 0.5 * (float(diagonal.sum()) - (m + n) * min(0.0, least))
+    shift = min(0.0, least) * (m + n)
+    return 0.5 * (float(diagonal.sum()) - float(shift))
 
 
 def _tree_columns(overlap: ComplexArray) -> ComplexArray:
@@ -221,7 +222,7 @@ def _aligning(values: ArrayLike) -> ComplexArray:
 
 
 def _squared(overlap: float, norm: float) -> float:
-    cosine = float(min(max(overlap / norm, 0.0), 1.0))
+    cosine: float = min(max(overlap / norm, 0.0), 1.0)
     return cosine * cosine
 
 

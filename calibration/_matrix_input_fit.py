@@ -72,10 +72,9 @@ def fit_input_phases(data: InputFit, rng: np.random.Generator, start: Array | No
     if start is not None:
         return _descend(data, start)
     constant = data.constant()
-    starts = [rng.uniform(-np.pi, np.pi, n) for _ in range(_RANDOM_STARTS)]
     lifted = _lifted(data)
-    if lifted is not None:
-        starts.insert(0, lifted)
+    starts = [] if lifted is None else [lifted]
+    starts += list(rng.uniform(-np.pi, np.pi, (_RANDOM_STARTS, n)))
     best, cost = np.zeros((n, 1)), np.inf
     for phases in starts:
         found = _descend(constant, (phases - phases[0])[:, None])

@@ -58,8 +58,8 @@ class InputPhases:
     before_chi
         Rms deviation over noise of all readings from the given twin.
     verdict
-        "good", "partial" if some input phases are known less well than `MAX_PHASE_SIGMA`, or "poor" if held-out readings
-        are missed.
+        "good", "partial" if some input phases are known less well than `MAX_PHASE_SIGMA`, or "poor" if held-out
+        readings are missed.
     reason
         Why it is not good, or an empty string.
     """
@@ -78,7 +78,7 @@ class InputPhases:
 
 
 def input_effect(layout: ChipLayout) -> Array:
-    """Changes (n, H) of the heated phases that stand for one unit of phase on each input of the mesh.
+    """Return changes (n, H) of the heated phases that stand for one unit of phase on each input of the mesh.
 
     Phases behind the mesh are left out: power detectors do not see them. The rows add up to nothing, as a common phase
     of all inputs is none.
@@ -106,17 +106,17 @@ def find_input_phases(
 ) -> InputPhases:
     """Find the input phases that a calibration with single lit inputs left open, from coherent readings.
 
-    Maximum a posteriori; the prior of the inputs' crosstalk is what heat that spreads over neighbouring arms leaves open
-    when all that single inputs show is known. A first fit without the last `HELD_OUT_SHARE` of the readings is judged
-    by them; the final one has all.
+    Maximum a posteriori; the prior of the inputs' crosstalk is what heat that spreads over neighbouring arms leaves
+    open when all that single inputs show is known. A first fit without the last `HELD_OUT_SHARE` of the readings is
+    judged by them; the final one has all.
 
     Parameters
     ----------
     twin
         Twin of a chip without modulators and with power detectors that predicts single lit inputs.
     power_w
-        Heater powers (B, H) in W; vary all heaters, or their heat on the inputs stays unknown. In random order: the last
-        ones are held out.
+        Heater powers (B, H) in W; vary all heaters, or their heat on the inputs stays unknown. In random order: the
+        last ones are held out.
     fields
         Fields (B, n) complex that enter the ports, in units of the twin's ``input_amplitude``; two lit ports or more.
         Their phases may hold a constant of each port, which then counts as the input's phase.
@@ -135,8 +135,8 @@ def find_input_phases(
     Raises
     ------
     CalibrationError
-        If the chip has modulators or homodyne receivers, shapes do not fit, powers or fields are not finite, or there are
-        fewer valid readings than twice the input phases.
+        If the chip has modulators or homodyne receivers, shapes do not fit, powers or fields are not finite, or there
+        are fewer valid readings than twice the input phases.
     """
     powers, lit, readings = np.asarray(power_w, float), np.asarray(fields, np.complex128), np.asarray(readings_w, float)
     _check(twin, powers, lit, readings)
@@ -157,10 +157,12 @@ def find_input_phases(
     offset = solution[:, 0] - crosstalk @ mean
     sigma = np.concatenate([[0.0], np.sqrt(np.diagonal(covariance)[: twin.ports - 1])])
     verdict, reason = _judge(held_out, sigma)
+    wrapped = np.angle(np.exp(1j * offset))
+    corrected = _corrected(twin, effect, offset, crosstalk)
+    chi = _chi(fit_data, solution)
     return InputPhases(
-        np.angle(np.exp(1j * offset)), crosstalk, sigma, covariance, heaters, _corrected(twin, effect, offset, crosstalk),
-        _chi(fit_data, solution), held_out, before, verdict, reason,
-    )  # fmt: skip
+        wrapped, crosstalk, sigma, covariance, heaters, corrected, chi, held_out, before, verdict, reason
+    )
 
 
 def coherent_readings(twin: TwinParameters, power_w: ArrayLike, fields: ArrayLike) -> Array:
@@ -175,7 +177,8 @@ def coherent_readings(twin: TwinParameters, power_w: ArrayLike, fields: ArrayLik
     fields
         Fields (B, n) complex that enter the ports, in units of the twin's ``input_amplitude``.
     """
-    outputs = np.einsum("bji,bi->bj", _matrices(twin, np.asarray(power_w, float)), fields * twin.input_amplitude)
+    entering = np.asarray(fields, np.complex128) * twin.input_amplitude
+    outputs = (_matrices(twin, np.asarray(power_w, float)) @ entering[:, :, None])[:, :, 0]
     return np.asarray(np.abs(outputs) ** 2)
 
 
@@ -210,7 +213,7 @@ def _matrices(twin: TwinParameters, powers: Array) -> ComplexArray:
 
 
 def _crosstalk_prior(layout: ChipLayout, effect: Array) -> tuple[NDArray[np.intp], Array]:
-    """Heaters whose heat on the inputs matters, and prior precisions (len, n - 1, n - 1) of it, input 0 the reference.
+    """Find the heaters whose heat on the inputs matters, and prior precisions (len, n - 1, n - 1) of it.
 
     Heat on any arm is a change ``d`` of the heated phases with a covariance S by geometry. Single inputs show all of it
     but combinations ``E^T r`` of input phases; given everything else, r has the precision ``E S^-1 E^T``.
@@ -218,7 +221,8 @@ def _crosstalk_prior(layout: ChipLayout, effect: Array) -> tuple[NDArray[np.intp
     bare = bare_arms(layout)
     every = np.concatenate([np.eye(len(layout.heaters)), bare.effect], axis=1)
     sites = np.concatenate([layout.heater_sites, bare.sites])
-    chosen, precisions = [], []
+    chosen: list[int] = []
+    precisions: list[Array] = []
     for heater, site in enumerate(layout.heater_sites):
         distance = np.linalg.norm(sites - site, axis=1)
         sigma = np.hypot(_CROSSTALK_SIGMA * np.exp(-np.maximum(distance - 1.0, 0.0) / _DECAY_PITCHES), _FAR_SIGMA)
@@ -247,8 +251,8 @@ def _judge(held_out: float, sigma: Array) -> tuple[Literal["good", "partial", "p
     reasons = []
     if not held_out <= MAX_HELD_OUT_CHI:
         reasons.append(
-            f"held-out coherent readings are missed by {held_out:.3g} times their noise ({MAX_HELD_OUT_CHI:g} allowed): "
-            "take more readings, or calibrate single inputs better"
+            f"held-out coherent readings are missed by {held_out:.3g} times their noise ({MAX_HELD_OUT_CHI:g} allowed)"
+            ": take more readings, or calibrate single inputs better"
         )
     vague = np.flatnonzero(~(sigma <= MAX_PHASE_SIGMA)).tolist()
     if vague:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration._session import Array
 from optinc_hw.photonics import TwinParameters
@@ -124,8 +125,8 @@ def _losses(twin: TwinParameters, sizes: dict[str, int]) -> Array:
     return np.array(rows)
 
 
-def _without(rows: Array, missing: Array) -> Array:
-    """Combinations of rows in which missing parameters do not appear, by elimination."""
+def _without(rows: Array, missing: NDArray[np.bool_]) -> Array:
+    """Combine rows so that missing parameters do not appear, by elimination."""
     work = rows.copy()
     for place in np.flatnonzero(missing & (np.abs(rows) > _SMALL).any(axis=0)):
         able = np.flatnonzero(np.abs(work[:, place]) > _SMALL)

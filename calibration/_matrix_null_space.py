@@ -36,7 +36,7 @@ class InvisibleCombination:
     Parameters
     ----------
     kind
-        "input phase", "heat on an input phase", "loss" or, where the data are too few to see it, "unseen by these data".
+        "input phase", "heat on an input phase", "loss" or, where the data are too few, "unseen by these data".
     words
         What it is.
     direction
@@ -169,7 +169,8 @@ def _named(
     if len(left):
         _, sizes, vectors = np.linalg.svd(left, full_matrices=False)
         for vector in vectors[: int(np.sum(sizes > 1e-3))]:
-            found.append(InvisibleCombination("unseen by these data", readable(vector, names), vector * typical))
+            words = readable(vector, names)
+            found += [InvisibleCombination("unseen by these data", words, vector * typical)]
     return found
 
 

@@ -111,8 +111,8 @@ def _check(single: Array, pairs: NDArray[np.intp], phases: Array, fringes: Array
     count = len(pairs)
     if phases.ndim != 2 or pairs.shape != (count, 2) or len(phases) != count or fringes.shape != (*phases.shape, m):
         raise CalibrationError(
-            f"pairs (P, 2), phases (P, S) and fringes (P, S, {m}) do not fit together: {pairs.shape}, {phases.shape} and "
-            f"{fringes.shape}"
+            f"pairs (P, 2), phases (P, S) and fringes (P, S, {m}) do not fit together: {pairs.shape}, {phases.shape} "
+            f"and {fringes.shape}"
         )
     if not (np.isfinite(single).all() and np.isfinite(phases).all() and np.isfinite(fringes).all()):
         raise CalibrationError("powers or phases hold NaN or Inf; leave invalid readings out")
@@ -126,8 +126,8 @@ def _check(single: Array, pairs: NDArray[np.intp], phases: Array, fringes: Array
         design = _design(phases[index])
         if len(design) < MIN_STEPS or np.linalg.svd(design, compute_uv=False)[-1] < _ONE_LINE:
             raise CalibrationError(
-                f"pair {index} has no {MIN_STEPS} different phases, or all on one line (0 and pi), where the matrix and "
-                "its complex conjugate give the same fringe; step the phase through a whole turn"
+                f"pair {index} has no {MIN_STEPS} different phases, or all on one line (0 and pi), where the matrix "
+                "and its complex conjugate give the same fringe; step the phase through a whole turn"
             )
 
 
