@@ -1,0 +1,252 @@
+"""Global fit of a bare mesh to powers: maximum a posteriori, from a rough start to the noise of the readings.
+
+Stages: offsets and port transmissions alone; then what elements share, from several mean coupler angles; then all
+parameters with a noise inflated by what the model does not yet explain; then all with the true noise, while the
+widths of the priors are learned.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._mesh_descent import Descent, Effort, Readings, descend
+from calibration._mesh_linear import MeshData, MeshPoint
+from calibration._mesh_solve import NormalEquations, conjugate_gradients
+from calibration._mesh_space import BLOCKS, MeshSpace, PriorWidths
+from calibration._mesh_widths import learn_widths
+from calibration._session import Array
+from calibration._twin_fit import NoiseModel, _one_thread
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import TwinParameters
+
+_OFFSETS = ("offset", "output", "input")
+_SHARED = (*_OFFSETS, "efficiency", "common_efficiency", "common_eta", "common_loss")
+_ETA_STARTS = (0.0, 0.06, -0.06)
+_COARSE, _SHARED_EFFORT = Effort(5, False, 0.03), Effort(4, False, 0.03)
+_ALL, _EXACT = Effort(12, False, 0.2), Effort(8, True, 0.01)
+_FEW_PER_PORT = 50
+"""Readings per port that the coarse stages look at."""
+_SPOILT = 12.0
+"""A reading this much worse than the median one is no noise but a fault."""
+_SAMPLE = (1e-2, 150)
+
+
+@dataclass(frozen=True)
+class MeshFit:
+    """Result of a fit.
+
+    Parameters
+    ----------
+    parameters
+        The fitted twin.
+    chi
+        Rms residual over noise on the readings of the fit that count; below 1 where the priors leave freedom.
+    steps
+        Gauss-Newton steps.
+    spoilt
+        Indices of readings that fit nothing and were left out.
+    space, vector
+        The fit's parameter space with the learned prior widths, and the best vector in it.
+    """
+
+    parameters: TwinParameters
+    chi: float
+    steps: int
+    spoilt: NDArray[np.intp]
+    space: MeshSpace
+    vector: Array
+
+    @property
+    def widths(self) -> PriorWidths:
+        """Prior widths learned."""
+        return self.space.widths
+
+
+def predict(parameters: TwinParameters, power_w: Array, lit: NDArray[np.intp]) -> Array:
+    """Predict the readings (B, n) in W, without dark readings, at heater powers (B, H) in W and lit ports (B,)."""
+    space = MeshSpace(parameters, np.zeros(len(parameters.offset)), PriorWidths(), reach=0.0)
+    return MeshPoint(space, space.centre, power_w, lit).predicted
+
+
+def residual_over_noise_of(parameters: TwinParameters, data: MeshData, noise: NoiseModel) -> float:
+    """Rms of (prediction - reading) / sigma over all valid readings; 1 is perfect."""
+    readings = Readings(data, noise)
+    residual = np.where(readings.valid, predict(parameters, data.power_w, data.lit) - data.readings_w, 0.0)
+    return readings.chi(residual)
+
+
+def fit_mesh(
+    data: MeshData,
+    start: TwinParameters,
+    noise: NoiseModel,
+    on_step: Callable[[int, float], None],
+    *,
+    free: Collection[str] = BLOCKS,
+    widths: PriorWidths | None = None,
+    rounds: int = 2,
+    reach: float = 10.0,
+    seed: int = 0,
+) -> MeshFit:
+    """Fit the twin of a bare mesh to output powers, one lit port a reading.
+
+    Parameters
+    ----------
+    data
+        All readings: sweeps and random settings.  Dark readings are subtracted.
+    start
+        Where to begin and the centre of the priors; internal phases right to about 0.3 rad.
+    noise
+        Noise of a reading.
+    on_step
+        Told the number of the step and the present residual over noise.
+    free
+        Blocks of parameters that are fitted (see `BLOCKS`).
+    widths
+        Prior widths to begin with; None means `PriorWidths`' own.
+    rounds
+        How often prior widths are learned, each time followed by a fit.
+    reach
+        Distance in pitches up to which single heat paths are fitted.
+    seed
+        Of the posterior samples from which widths are learned.
+
+    Returns
+    -------
+    MeshFit
+        The twin and how well it explains the readings.
+
+    Raises
+    ------
+    CalibrationError
+        If the chip is no bare mesh, shapes disagree, powers are not finite, the readings are fewer than the phases,
+        or the fit diverges.
+    """
+    _check(data, start)
+    with _one_thread():
+        return _Fitter(data, start, noise, on_step, frozenset(free)).run(widths or PriorWidths(), rounds, reach, seed)
+
+
+def refit(
+    fit: MeshFit, data: MeshData, noise: NoiseModel, on_step: Callable[[int, float], None], rounds: int = 1
+) -> MeshFit:
+    """Continue a fit with more readings: no coarse stages, learned widths kept and learned on.
+
+    Parameters
+    ----------
+    fit
+        The fit so far.
+    data
+        All readings, old and new.
+    noise, on_step, rounds
+        As for `fit_mesh`.
+
+    Raises
+    ------
+    CalibrationError
+        As `fit_mesh`.
+    """
+    _check(data, fit.space.start)
+    with _one_thread():
+        fitter = _Fitter(data, fit.space.start, noise, on_step, fit.space.free)
+        return fitter.finish(fit.space, fit.vector, rounds, np.random.default_rng(0))
+
+
+def _check(data: MeshData, start: TwinParameters) -> None:
+    layout, count = start.layout, len(data)
+    if not layout.bare:
+        raise CalibrationError("this fit is for chips with inputs = 'ports' and receivers = 'power'; use fit_twin")
+    shapes = (data.power_w.shape, data.lit.shape, data.readings_w.shape)
+    wanted = ((count, len(layout.heaters)), (count,), (count, layout.ports))
+    if shapes != wanted:
+        raise CalibrationError(f"heater powers, lit ports and readings have shapes {shapes}; the chip needs {wanted}")
+    if not np.isfinite(data.power_w).all():
+        raise CalibrationError("heater powers hold NaN or Inf; leave those settings out")
+    if count and not (data.lit.min() >= 0 and data.lit.max() < layout.ports):
+        raise CalibrationError(f"lit ports must be 0 to {layout.ports - 1}, got {data.lit.min()} to {data.lit.max()}")
+    valid = int(np.isfinite(data.readings_w).sum())
+    if valid < len(layout.heaters):
+        raise CalibrationError(
+            f"{valid} valid readings cannot determine {len(layout.heaters)} phases; take more settings"
+        )
+
+
+class _Fitter:
+    """One fit: data, start and the count of steps."""
+
+    def __init__(
+        self,
+        data: MeshData,
+        start: TwinParameters,
+        noise: NoiseModel,
+        on_step: Callable[[int, float], None],
+        free: frozenset[str],
+    ) -> None:
+        self._data, self._start, self._noise, self._free = data, start, noise, free
+        self._on_step, self._steps = on_step, 0
+        self._readings = Readings(data, noise)
+        self._spoilt = np.empty(0, dtype=np.intp)
+
+    def run(self, widths: PriorWidths, rounds: int, reach: float, seed: int) -> MeshFit:
+        """Fit from a rough start."""
+        space = MeshSpace(self._start, self._data.power_w.mean(axis=0), widths, self._free, reach)
+        rng = np.random.default_rng(seed)
+        vector = self._coarse(space, rng)
+        vector = self._descend(space, vector, _ALL).vector
+        return self.finish(space, vector, rounds, rng)
+
+    def finish(self, space: MeshSpace, vector: Array, rounds: int, rng: np.random.Generator) -> MeshFit:
+        """Fit with the true noise and learn the widths."""
+        self._leave_out(space, vector)
+        for turn in range(rounds):
+            space = space.with_widths(learn_widths(space, vector, self._deviations(space, vector, rng)))
+            end = self._descend(space, vector, _EXACT)
+            vector = end.vector
+            if turn < rounds - 1:
+                self._leave_out(space, vector)
+        if not rounds:
+            end = self._descend(space, vector, _EXACT)
+        return MeshFit(space.twin(end.vector), end.chi, self._steps, self._spoilt, space, end.vector)
+
+    def _coarse(self, space: MeshSpace, rng: np.random.Generator) -> Array:
+        """Offsets, then what elements share, on part of the readings."""
+        few = min(len(self._data), _FEW_PER_PORT * space.start.ports)
+        part = np.sort(rng.permutation(len(self._data))[:few])
+        readings = Readings(self._data.take(part), self._noise)
+        vector = self._descend(space.with_free(self._free & {*_OFFSETS}), space.centre, _COARSE, readings).vector
+        shared = space.with_free(self._free & {*_SHARED})
+        ends = []
+        for mean in _ETA_STARTS if "common_eta" in self._free else (0.0,):
+            begin = vector.copy()
+            begin[space.slices["common_eta"]] = mean
+            ends.append(self._descend(shared, begin, _SHARED_EFFORT, readings))
+        return min(ends, key=lambda end: end.chi).vector
+
+    def _descend(self, space: MeshSpace, vector: Array, effort: Effort, readings: Readings | None = None) -> Descent:
+        def report(chi: float) -> None:
+            self._on_step(self._steps, chi)
+            self._steps += 1
+
+        return descend(space, self._readings if readings is None else readings, vector, effort, report)
+
+    def _deviations(self, space: MeshSpace, vector: Array, rng: np.random.Generator) -> Array:
+        """One posterior sample less its mean (1, size), from perturbed data and priors."""
+        readings = self._readings
+        point = readings.point(space, vector)
+        weight = readings.weight(readings.residual(point), 0.0)
+        equations = NormalEquations(space, point, weight)
+        noise = point.apply_transposed(weight * rng.standard_normal(weight.shape))
+        right = noise + rng.standard_normal(space.size) / space.sigma
+        sample, _ = conjugate_gradients(equations.multiply, equations.preconditioner(), right, *_SAMPLE)
+        return sample[None]
+
+    def _leave_out(self, space: MeshSpace, vector: Array) -> None:
+        """Find readings that a fault has spoilt: far worse than the median, and never before all others fit."""
+        every = Readings(self._data, self._noise)
+        squares = (every.residual(every.point(space, vector)) / every.sigma) ** 2
+        valid = np.maximum(every.valid.sum(axis=1), 1)
+        chi = np.sqrt(squares.sum(axis=1) / valid)
+        bad = chi > _SPOILT * max(1.0, float(np.median(chi)))
+        self._spoilt = np.flatnonzero(bad)
+        self._readings = Readings(self._data, self._noise, ~bad)

@@ -1,0 +1,168 @@
+"""Normal equations of the linearised fit: a preconditioner from blocks, and conjugate gradients.
+
+Powers are centred, so settings of independent heaters hardly couple phases to crosstalk, nor the crosstalk of one
+heater to that of another.  What is left are a dense block of everything but single heat paths and, for each heater, a
+block among its own paths, in which the average over settings of what phases do to powers stands for each setting's
+own.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from calibration._mesh_linear import MeshPoint
+from calibration._mesh_space import MeshSpace, path_index
+from calibration._session import Array
+from optinc_hw.errors import CalibrationError
+
+_ROWS_PER_COLUMN = 6
+"""Powers that the dense block of the preconditioner looks at, per column."""
+_LEAST_READINGS = 200
+_CHUNK = 64
+_BREAKDOWN = 1e-30
+
+
+class NormalEquations:
+    """``(J^T W^2 J + precision) x = b`` at one point.
+
+    Parameters
+    ----------
+    space
+        The flat vector.
+    point
+        Where the powers are linearised.
+    weight
+        One over sigma (B, n) of each reading; zero where it does not count.
+    """
+
+    def __init__(self, space: MeshSpace, point: MeshPoint, weight: Array) -> None:
+        self.space, self._point, self._weight = space, point, weight
+        self._precision = space.precision
+
+    def right_side(self, residual: Array, shift: Array) -> Array:
+        """Gradient of half the cost: residuals (B, n) in W, shift from the priors' centre."""
+        return self._point.apply_transposed(self._weight**2 * residual) + self._precision * shift
+
+    def multiply(self, vector: Array) -> Array:
+        """Multiply by the matrix."""
+        seen = self._weight**2 * self._point.apply(vector)
+        return self._point.apply_transposed(seen) + self._precision * vector
+
+    def preconditioner(self) -> "BlockPreconditioner":
+        """Build the preconditioner of this point."""
+        return BlockPreconditioner(self.space, self._point, self._weight)
+
+
+class BlockPreconditioner:
+    """Inverse of the blocks of the normal equations.
+
+    Parameters
+    ----------
+    space, point, weight
+        As in `NormalEquations`.
+    """
+
+    def __init__(self, space: MeshSpace, point: MeshPoint, weight: Array) -> None:
+        self._space, precision = space, space.precision
+        size = space.dense_size
+        dense, by_phase = _gram(space, point, weight)
+        dense[np.diag_indices(size)] += precision[:size]
+        self._scale = 1.0 / np.sqrt(np.diagonal(dense))
+        self._dense = cho_factor(dense * self._scale * self._scale[:, None], overwrite_a=True)
+        self._index = path_index(space.paths, len(space.start.offset))
+        self._blocks: list[Array] = []
+        if "crosstalk" in space.free:
+            by_arm = space.paths.effect.T @ by_phase @ space.paths.effect
+            strength = np.mean(point.drive**2, axis=1)
+            sigma = space.sigma[space.slices["crosstalk"]]
+            for heater, index in enumerate(self._index):
+                arms, width = space.paths.arm[index], sigma[index]
+                block = strength[heater] * by_arm[np.ix_(arms, arms)] * width * width[:, None]
+                block[np.diag_indices(len(arms))] += 1.0
+                self._blocks.append((np.linalg.inv(block) * width * width[:, None]).astype(np.float32))
+
+    def __call__(self, vector: Array) -> Array:
+        """Multiply by the inverse of the blocks."""
+        size = self._space.dense_size
+        result = np.empty_like(vector)
+        result[:size] = self._scale * cho_solve(self._dense, self._scale * vector[:size])
+        paths, out = vector[size:], result[size:]
+        if not self._blocks:
+            out[:] = paths * self._space.sigma[size:] ** 2
+        for index, block in zip(self._index, self._blocks, strict=False):
+            if len(index):
+                part = slice(index[0], index[-1] + 1)
+                out[part] = block @ paths[part].astype(np.float32)
+        return result
+
+
+def _gram(space: MeshSpace, point: MeshPoint, weight: Array) -> tuple[Array, Array]:
+    """Gauss-Newton matrices of the dense block and of the phases (H, H), scaled up from part of the readings."""
+    size, heaters = space.dense_size, len(space.start.offset)
+    readings, ports = weight.shape
+    count = min(readings, max(_LEAST_READINGS, _ROWS_PER_COLUMN * size // ports))
+    dense, by_phase = np.zeros((size, size)), np.zeros((heaters, heaters))
+    chosen = np.sort(np.random.default_rng(0).permutation(readings)[:count])
+    for first in range(0, len(chosen), _CHUNK):
+        part = chosen[first : first + _CHUNK]
+        phase, rows = point.take(part).dense_rows()
+        phase = (phase * weight[part, :, None]).reshape(-1, heaters)
+        rows = (rows * weight[part, :, None]).reshape(-1, size)
+        dense += rows.T @ rows
+        by_phase += phase.T @ phase
+    return dense * (readings / count), by_phase * (readings / count)
+
+
+def conjugate_gradients(
+    multiply: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    right: Array,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[Array, int]:
+    """Solve a positive definite system.
+
+    Parameters
+    ----------
+    multiply, precondition
+        The matrix, and nearly its inverse.
+    right
+        Right side.
+    tolerance
+        Relative size of the preconditioned residual at which to stop.
+    max_steps
+        Largest number of steps.
+
+    Returns
+    -------
+    tuple
+        Solution and steps taken.
+
+    Raises
+    ------
+    CalibrationError
+        If the numbers overflow.
+    """
+    solution = np.zeros_like(right)
+    residual = right.copy()
+    direction = z = precondition(residual)
+    rho = first = float(residual @ z)
+    step = 0
+    while step < max_steps and rho > tolerance**2 * first and rho > _BREAKDOWN:
+        image = multiply(direction)
+        curvature = float(direction @ image)
+        if not np.isfinite(curvature):
+            raise CalibrationError(
+                "the linearised fit overflows; check that readings and heater powers are in W and the start is sane"
+            )
+        if curvature <= 0.0:
+            break
+        alpha = rho / curvature
+        solution += alpha * direction
+        residual -= alpha * image
+        z = precondition(residual)
+        rho, previous = float(residual @ z), rho
+        direction = z + (rho / previous) * direction
+        step += 1
+    return solution, step
