@@ -2,6 +2,7 @@
 
 from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, ResistanceFit, fit_phase_curve, fit_resistance
+from calibration._run_file import RunData, read_run
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
 from optinc_hw.bench import CalibrationRecord
 
@@ -10,6 +11,7 @@ __all__ = [
     "NoiseModel",
     "PhaseCurveFit",
     "ResistanceFit",
+    "RunData",
     "Settings",
     "TwinFit",
     "Verification",
@@ -17,6 +19,7 @@ __all__ = [
     "fit_phase_curve",
     "fit_resistance",
     "fit_twin",
+    "read_run",
     "residual_over_noise",
     "verify",
 ]

@@ -1,7 +1,7 @@
 """The whole calibration of a chip, and the check of an old one."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-import optinc_hw
 from calibration._electrical import (
     measure_dark,
     measure_fringes,
@@ -20,8 +19,10 @@ from calibration._electrical import (
     use_fringes,
     use_resistances,
 )
+from calibration._journal import Journal
+from calibration._journal_results import kept_fit
 from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
-from calibration._run_file import RunFile
+from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
 from calibration._session import Array, Progress, Session
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
 from optinc_hw.bench import Bench, CalibrationRecord
@@ -40,6 +41,8 @@ GOOD_RESIDUAL_OVER_NOISE = 3.0
 TYPICAL_MZI_LOSS_DB = 0.15
 TYPICAL_COUPLING_LOSS_DB = 1.0
 SETTINGS_PER_HEATER = 10
+SETTINGS_PER_SWEEP = 10
+"""Random settings between two entries of the journal."""
 _CALIBRATION_STREAM, _VERIFICATION_STREAM = 0, 1
 """First words of the two seeds: a verification never repeats settings of the calibration."""
 TYPICAL_FIT_STEPS = 8
@@ -48,13 +51,14 @@ TYPICAL_FIT_STEPS = 8
 
 def calibrate(
     bench: Bench, *, settings: int | None = None, held_out: int = 200, seed: int = 0,
-    data_file: str | Path | None = None, progress: Progress | None = None,
+    data_file: str | Path | None = None, resume: str | Path | None = None, progress: Progress | None = None,
 ) -> CalibrationRecord:  # fmt: skip
     """Calibrate a chip from measured data only.
 
     Dark readings, heater resistances, phase curves, attenuators, input modulators, mesh lines and one complex matrix
     give a start; a global fit to random settings gives the twin; settings that the fit has not seen judge it.
-    Every stage's raw data are on disk before the next begins.  Leaves the chip dark and its heaters at zero.
+    Every sweep is in the run's journal before the next one begins, so that a run that was killed can be resumed; the
+    journal becomes part of the netCDF file at the end.  Leaves the chip dark and its heaters at zero.
 
     Parameters
     ----------
@@ -67,7 +71,10 @@ def calibrate(
     seed
         Seed of the random settings.
     data_file
-        netCDF file for raw data and result; None names one by the time beside chip.yaml.
+        netCDF file for raw data and result; None names one by the time beside chip.yaml, or takes that of ``resume``.
+    resume
+        Journal (``.journal``) or netCDF file of a run to go on with: what it holds is not measured again.  All other
+        arguments must be those of that run.
     progress
         Called with (stage, done, total).
 
@@ -89,35 +96,55 @@ def calibrate(
     _require_complete_rectangle(bench)
     count = SETTINGS_PER_HEATER * len(bench.layout.heaters) if settings is None else settings
     least = -(-len(bench.layout.heaters) // bench.layout.ports)
+    if resume is not None and data_file is not None:
+        raise CalibrationError("a resumed run goes on in its own file; give data_file or resume, not both")
     if count < least or held_out < 1 or seed < 0:
         raise CalibrationError(
             f"settings = {count}, held_out = {held_out}, seed = {seed}: this chip needs at least {least} settings and "
             "1 held out, and a seed of at least 0"
         )
     created = datetime.now(UTC)
-    path = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc" if data_file is None else Path(data_file)
-    session = Session(bench, np.random.default_rng((_CALIBRATION_STREAM, seed)), progress or _silent)
-    chip = bench.description.chip
-    first_reading = bench.readings
-    run = RunFile(path, bench.layout, {
-        "software": f"optinc-hw {optinc_hw.__version__}", "created_utc": created.isoformat(), "chip": chip.name,
-        "ports": chip.ports, "seed": seed, "laser_power_w": dbm_to_watt(chip.laser.power_dbm),
-        "laser_wavelength_m": nm_to_m(chip.laser.wavelength_nm), "averaging_time_s": chip.averaging_time_s,
-    })  # fmt: skip
-    with _dark_afterwards(bench):
+    default = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc"
+    header = run_header(bench, seed, {"settings": count, "held_out": held_out}, created)
+    path, journal = open_journal(default if data_file is None else Path(data_file), header, resume)
+    with journal:
+        return _run(bench, journal, RunFile(path, journal), (count, held_out), progress or _silent)
+
+
+def _run(
+    bench: Bench, journal: Journal, run: RunFile, counts: tuple[int, int], progress: Progress
+) -> CalibrationRecord:
+    header, (count, held_out) = journal.header, counts
+    session = Session(bench, np.random.default_rng((_CALIBRATION_STREAM, header.seed)), progress, journal.step)
+    with kept_on_failure(run), _dark_afterwards(bench):
         noise, start = _start_up(session, run)
         train, judge = _measure(session, run, "train", count), _measure(session, run, "held_out", held_out)
 
     def on_step(step: int, _: float) -> None:
         session.progress("twin fit", step, max(step, TYPICAL_FIT_STEPS))
 
-    fit = fit_twin(train, start, noise, on_step)
+    fit = kept_fit(journal, train, start, noise, lambda: fit_twin(train, start, noise, on_step))
     residual = residual_over_noise(fit.parameters, judge, noise)
-    readings = bench.readings - first_reading
     digest = run.finish(fit.parameters, {
-        "residual_over_noise": residual, "train_residual_over_noise": fit.chi, "readings": readings,
+        "residual_over_noise": residual, "train_residual_over_noise": fit.chi, "readings": journal.readings,
         "noise_relative": noise.relative, "noise_floor_w": noise.floor_w,
     })  # fmt: skip
+    _judge(residual, run.path)
+    quality = Quality(
+        residual_over_noise=residual, held_out_settings=held_out, readings=journal.readings,
+        noise_relative=noise.relative, noise_floor_w=noise.floor_w,
+    )  # fmt: skip
+    laser = bench.description.chip.laser
+    provenance = make_provenance(
+        seed=header.seed, chip=header.chip, laser_power_w=dbm_to_watt(laser.power_dbm),
+        laser_wavelength_m=nm_to_m(laser.wavelength_nm), created=datetime.fromisoformat(header.created_utc),
+        data_file=run.path.name, data_sha256=digest,
+    )  # fmt: skip
+    return _record(session, fit, quality, provenance)
+
+
+def _judge(residual: float, path: Path) -> None:
+    """Refuse a twin that does not predict held-out settings, warn of one that predicts them badly."""
     if not residual <= MAX_RESIDUAL_OVER_NOISE:
         raise CalibrationError(
             f"the twin predicts held-out settings only to {residual:.3g} times the noise "
@@ -131,15 +158,6 @@ def calibrate(
             residual,
             GOOD_RESIDUAL_OVER_NOISE,
         )
-    quality = Quality(
-        residual_over_noise=residual, held_out_settings=held_out, readings=readings,
-        noise_relative=noise.relative, noise_floor_w=noise.floor_w,
-    )  # fmt: skip
-    provenance = make_provenance(
-        seed=seed, chip=chip.name, laser_power_w=dbm_to_watt(chip.laser.power_dbm),
-        laser_wavelength_m=nm_to_m(chip.laser.wavelength_nm), created=created, data_file=path.name, data_sha256=digest,
-    )  # fmt: skip
-    return _record(session, fit, quality, provenance)
 
 
 @dataclass(frozen=True)
@@ -201,7 +219,6 @@ def verify(
     session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w
     session.efficiency = twin.efficiency.copy()
     with _dark_afterwards(bench):
-        bench.light(on=True)
         data = _random_settings(session, "verification", settings)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
     residual = residual_over_noise(twin, data, noise)
@@ -228,24 +245,26 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 
 def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameters]:
-    dark = measure_dark(session)
-    run.add("dark readings", dark)
+    dark = _stage(session, run, "dark readings", measure_dark)
     # Raw data are kept before they are judged: those of a stage that fails tell why.
-    steps = measure_resistances(session)
-    run.add("heater resistances", steps)
-    use_resistances(session, steps)
-    lit = measure_noise(session)
-    run.add("noise", lit)
+    use_resistances(session, _stage(session, run, "heater resistances", measure_resistances))
+    lit = _stage(session, run, "noise", measure_noise)
     noise = noise_model(dark["dark_readings"], lit["noise_readings"])
-    sweeps = measure_fringes(session)
-    run.add("phase curves", sweeps)
-    use_fringes(session, sweeps)
-    run.add("attenuators", find_attenuators(session))
-    run.add("input modulators", find_generator(session))
-    run.add("mesh lines", find_lines(session))
-    raw = find_columns(session)
-    run.add("transfer matrix", raw)
+    use_fringes(session, _stage(session, run, "phase curves", measure_fringes))
+    _stage(session, run, "attenuators", find_attenuators)
+    _stage(session, run, "input modulators", find_generator)
+    _stage(session, run, "mesh lines", find_lines)
+    raw = _stage(session, run, "transfer matrix", find_columns)
     return noise, _first_twin(session, raw)
+
+
+def _stage(
+    session: Session, run: RunFile, name: str, measure: Callable[[Session], dict[str, Array]]
+) -> dict[str, Array]:
+    session.stage = name
+    raw = measure(session)
+    run.add(name, raw)
+    return raw
 
 
 def _first_twin(session: Session, raw: dict[str, Array]) -> TwinParameters:
@@ -270,13 +289,14 @@ def _measure(session: Session, run: RunFile, name: str, count: int) -> Settings:
 
 
 def _random_settings(session: Session, stage: str, count: int) -> Settings:
+    session.stage = stage
     powers, readings = [], []
-    for done in range(count):
-        session.set_powers(random_powers(session))
-        powers.append(session.power)
-        readings.append(session.read() + session.dark_w)
-        session.progress(stage, done + 1, count)
-    return Settings(np.stack(powers), np.stack(readings))
+    for first in range(0, count, SETTINGS_PER_SWEEP):
+        last = min(first + SETTINGS_PER_SWEEP, count)
+        powers.append(np.stack([random_powers(session) for _ in range(first, last)]))
+        readings.append(session.measure(powers[-1]) + session.dark_w)
+        session.progress(stage, last, count)
+    return Settings(np.concatenate(powers), np.concatenate(readings))
 
 
 @contextmanager

@@ -37,10 +37,7 @@ def measure_dark(session: Session) -> dict[str, Array]:
     dict
         ``dark_readings`` (repeats, 2n) in W.
     """
-    session.bench.light(on=False)
-    session.bench.settle()
-    rows = [session.read() for _ in range(DARK_READINGS)]
-    raw = np.stack(rows)
+    raw = session.measure_dark(DARK_READINGS)
     session.dark_w = session.dark_w + raw.mean(axis=0)
     return {"dark_readings": raw}
 
@@ -53,9 +50,7 @@ def measure_noise(session: Session) -> dict[str, Array]:
     dict
         ``noise_readings`` (repeats, 2n) in W, without the dark readings.
     """
-    session.bench.light(on=True)
-    session.set_powers(random_powers(session))
-    return {"noise_readings": np.stack([session.read() for _ in range(NOISE_READINGS)])}
+    return {"noise_readings": session.measure(np.tile(random_powers(session), (NOISE_READINGS, 1)))}
 
 
 def noise_model(dark_readings: Array, noise_readings: Array) -> NoiseModel:
@@ -115,16 +110,12 @@ def measure_resistances(session: Session) -> dict[str, Array]:
     current = np.zeros((RESISTANCE_LEVELS, heaters))
     for group in range(groups):
         members = np.arange(group, heaters, groups)
-        for level in range(RESISTANCE_LEVELS):
-            setting = np.zeros(heaters)
-            share = (level + 1) / RESISTANCE_LEVELS
-            setting[members] = voltage_from_power(share * top[members], nominal_ohm, 0.0)
-            bench.set_voltages(np.minimum(setting, 0.9 * bench.max_voltage))
-            bench.settle()
-            reading = bench.read_heaters()
-            voltage[level, members] = reading.voltage_v[members]
-            current[level, members] = reading.current_a[members]
-            session.progress("heater resistances", group * RESISTANCE_LEVELS + level + 1, groups * RESISTANCE_LEVELS)
+        setting = np.zeros((RESISTANCE_LEVELS, heaters))
+        share = np.arange(1, RESISTANCE_LEVELS + 1)[:, None] / RESISTANCE_LEVELS
+        setting[:, members] = voltage_from_power(share * top[members], nominal_ohm, 0.0)
+        found_voltage, found_current = session.measure_heaters(np.minimum(setting, 0.9 * bench.max_voltage))
+        voltage[:, members], current[:, members] = found_voltage[:, members], found_current[:, members]
+        session.progress("heater resistances", group + 1, groups)
     bench.set_voltages(np.zeros(heaters))
     return {"resistance_voltage": voltage, "resistance_current": current}
 
@@ -167,7 +158,6 @@ def measure_fringes(session: Session) -> dict[str, Array]:
     readings = np.zeros((heaters, FRINGE_POINTS, detectors))
     nominal = session.efficiency.copy()
     best = [_NO_FRINGE] * heaters
-    session.bench.light(on=True)
     for _ in range(FRINGE_TRIES):
         base = random_powers(session)
         for heater in [h for h in range(heaters) if best[h].contrast < CLEAR_CONTRAST]:

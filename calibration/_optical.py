@@ -241,8 +241,7 @@ def find_columns(session: Session) -> dict[str, Array]:
     # An open modulator or attenuator has the phase of exp(i pi) - 1, that is pi.
     session.offset[layout.output_phase] = phases.output - 2.0 * np.pi - drive[layout.output_phase]
     session.offset[layout.lo] = 0.0
-    session.set_powers(session.power)  # the last input that was measured is still open
-    return {"matrix": _split(measured), "lo_readings": session.read()}
+    return {"matrix": _split(measured), "lo_readings": session.measure(session.power[None])[0]}
 
 
 def measure_matrix(session: Session) -> NDArray[np.complex128]:

@@ -1,17 +1,34 @@
-"""One netCDF file a run: raw data of every stage as soon as it is there, the result at the end."""
+"""One netCDF file a run: what its stages found, the result, and every sweep of its journal."""
 
 import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
+from calibration._journal import SUFFIX, Journal
+from calibration._journal_format import AnyArray
+from calibration._journal_probe import ReplayProbe
+from calibration._journal_run import Argument, RunHeader, Step, software_version, unpack
+from calibration._journal_tables import add_tables, axes, read_tables
+from calibration._journal_writer import flush_folder, read_file
 from calibration._session import Array
 from optinc_hw._files import replacing
 from optinc_hw._netcdf import netcdf_bytes
+from optinc_hw.bench import Bench
+from optinc_hw.bench._lock import hold_file
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import ChipLayout, TwinParameters
+from optinc_hw.photonics import TwinParameters
 from optinc_hw.photonics.twin import parameter_shapes
+from optinc_hw.units import dbm_to_watt, nm_to_m
+
+_log = logging.getLogger(__name__)
 
 _RAW = {
     "dark_readings": (("dark_repeat", "detector"), "W", "detector readings without light"),
@@ -43,49 +60,286 @@ _TWIN_DIMS = {
 
 
 class RunFile:
-    """The file of one calibration run; rewritten whole, atomically, after every stage.
+    """The netCDF file of one calibration run, written atomically when the run is over, or fails.
+
+    Until then everything is in the run's journal.
 
     Parameters
     ----------
     path
         Where to write.
-    layout
-        Chip, for the names on the axes.
-    attributes
-        Provenance: text and numbers that netCDF can hold.
+    journal
+        Sweeps of the run; the file of a replay is finished already and is never written.
     """
 
-    def __init__(self, path: Path, layout: ChipLayout, attributes: dict[str, str | int | float]) -> None:
+    def __init__(self, path: Path, journal: Journal) -> None:
         self.path = path
+        self._journal = journal
+        header = journal.header
         self._dataset = xr.Dataset(
-            coords={
-                "heater": list(layout.heaters), "heating": ("heating", list(layout.heaters)),
-                "detector": list(layout.detectors), "mzi": [f"mzi_{c}_{m}" for c, m in layout.mesh.mzis],
-                "complex": ["real", "imaginary"],
+            coords={**axes(header), "complex": ["real", "imaginary"]},
+            attrs={
+                "title": "optinc-hw calibration run", "stage": "started", "software": header.software,
+                "created_utc": header.created_utc, "chip": header.chip, "ports": header.layout.ports,
+                "seed": header.seed, **header.attributes,
             },
-            attrs={"title": "optinc-hw calibration run", "stage": "started", **attributes},
         )  # fmt: skip
 
     def add(self, stage: str, raw: dict[str, Array]) -> None:
-        """Add the raw data of a stage and write the file."""
+        """Add the raw data of a stage that is over."""
         for name, values in raw.items():
             dims, unit, meaning = _RAW[name]
-            self._dataset[name] = (dims, np.asarray(values), {"units": unit, "long_name": meaning})
-        self._write(stage)
+            self._put(name, dims, values, unit, meaning)
+        self._dataset.attrs["stage"] = stage
 
-    def finish(self, twin: TwinParameters, results: dict[str, float]) -> str:
-        """Add the fitted twin and figures of merit, write the file, and return its SHA-256."""
-        for name in parameter_shapes(twin.ports):
-            dims, unit = _TWIN_DIMS[name]
-            self._dataset[f"twin_{name}"] = (dims, getattr(twin, name), {"units": unit, "long_name": f"twin: {name}"})
-        self._dataset.attrs.update(results)
-        self._write("finished")
+    def _put(self, name: str, dims: tuple[str, ...], values: Array, unit: str, meaning: str) -> None:
+        self._dataset[name] = (dims, np.asarray(values), {"units": unit, "long_name": meaning})
+
+    def finish(self, twin: TwinParameters, results: dict[str, str | int | float]) -> str:
+        """Add the fitted twin and figures of merit, write the file, and only then remove the journal.
+
+        Returns
+        -------
+        str
+            SHA-256 of the file.
+        """
+        for name, shape in parameter_shapes(twin.layout).items():
+            if 0 not in shape:
+                dims, unit = _TWIN_DIMS[name]
+                self._put(f"twin_{name}", dims, getattr(twin, name), unit, f"twin: {name}")
+        self._dataset.attrs.update(results, stage="finished")
+        self.write()
+        self._journal.remove()
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
-    def _write(self, stage: str) -> None:
-        self._dataset.attrs["stage"] = stage
+    def write(self) -> None:
+        """Write the stages so far and all sweeps, also those of a stage that is not over.
+
+        Raises
+        ------
+        CalibrationError
+            If the file cannot be written; an old one is then still whole.
+        """
+        if self._journal.stored:
+            return
+        add_tables(self._dataset, self._journal.header, self._journal.steps)
+        write_dataset(self.path, self._dataset)
+
+
+@contextmanager
+def kept_on_failure(run: RunFile) -> Iterator[None]:
+    """Write the file also after an exception; a failure to do so becomes a note of it."""
+    try:
+        yield
+    except BaseException as error:
         try:
-            with replacing(self.path) as part:
-                part.write_bytes(netcdf_bytes(self._dataset))
+            run.write()
+        except CalibrationError as failure:
+            error.add_note(str(failure))
+        raise
+
+
+def write_dataset(path: Path, dataset: xr.Dataset) -> None:
+    """Replace ``path`` by the netCDF file of ``dataset``, on the disk before this returns.
+
+    Raises
+    ------
+    CalibrationError
+        If it cannot be written.
+    """
+    try:
+        with replacing(path) as part:
+            part.write_bytes(netcdf_bytes(dataset))
+        flush_folder(path.parent)
+    except OSError as error:
+        raise CalibrationError(f"cannot write the run's data to {path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What was measured in one calibration run.
+
+    Parameters
+    ----------
+    header
+        Chip, seed, limits and version of the run.
+    steps
+        Its sweeps, in order.
+    """
+
+    header: RunHeader
+    steps: tuple[Step, ...]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages, in the order of their first sweeps."""
+        return tuple(dict.fromkeys(step.stage for step in self.steps))
+
+    def arrays(self, stage: str) -> dict[str, AnyArray]:
+        """All readings of one stage: what was asked for and what came back, by name, a row a reading.
+
+        Raises
+        ------
+        CalibrationError
+            If there is no such stage, or its sweeps have different arrays.
+        """
+        parts = [{**step.asked, **step.answered} for step in self.steps if step.stage == stage]
+        if not parts:
+            raise CalibrationError(f"the run has no stage {stage!r}; it has {', '.join(self.stages) or 'none'}")
+        if any(part.keys() != parts[0].keys() for part in parts):
+            raise CalibrationError(f"the sweeps of {stage!r} have different arrays; take them from `steps`")
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def replay(self) -> Journal:
+        """Return a journal that gives the sweeps back, in order, and cannot measure."""
+        return Journal.replay(self.header, self.steps)
+
+    def probe(self) -> ReplayProbe:
+        """Return a probe that gives the sweeps back to the experiments that measured them, without a bench."""
+        return ReplayProbe(self.replay())
+
+    def dataset(self) -> xr.Dataset:
+        """Return the sweeps as the tables of the run's netCDF file."""
+        tables = xr.Dataset(coords=axes(self.header), attrs={"title": "optinc-hw calibration run"})
+        add_tables(tables, self.header, self.steps)
+        return tables
+
+    def save(self, path: str | Path) -> None:
+        """Write `dataset` as a netCDF file, which `read_run` reads.
+
+        Raises
+        ------
+        CalibrationError
+            If it cannot be written.
+        """
+        write_dataset(Path(path), self.dataset())
+
+
+def read_run(path: str | Path) -> RunData:
+    """Read the raw data of a calibration, from its netCDF file or from its journal.
+
+    Parameters
+    ----------
+    path
+        netCDF file of a finished run, or journal (``.journal``) of an unfinished one, also while it is being written.
+
+    Raises
+    ------
+    CalibrationError
+        If it cannot be read, or holds no sweeps.
+    """
+    source = Path(path)
+    if source.suffix == SUFFIX:
+        header, steps, _ = unpack(read_file(source), str(source))
+    else:
+        try:
+            with xr.open_dataset(source, engine="h5netcdf", decode_times=False) as dataset:
+                header, steps = read_tables(dataset.load(), str(source))
+        except (OSError, ValueError, KeyError) as error:
+            raise CalibrationError(f"cannot read the run {source}: {error}") from error
+    return RunData(header, tuple(steps))
+
+
+def run_header(bench: Bench, seed: int, arguments: dict[str, Argument], created: datetime) -> RunHeader:
+    """State which run of which bench is to begin.
+
+    Parameters
+    ----------
+    bench
+        An open bench.
+    seed
+        Seed of the run.
+    arguments
+        What else decides which settings are asked for, by the names of the function's arguments.
+    created
+        The start.
+    """
+    chip = bench.description.chip
+    heaters = len(bench.layout.heaters)
+    return RunHeader(
+        chip=chip.name, layout=bench.layout, seed=seed, arguments=arguments,
+        max_power_w=tuple(bench.max_power.tolist()), max_total_power_w=float(bench.max_total_power),
+        nominal_efficiency=(np.pi / chip.nominal.p_pi_w,) * heaters, software=software_version(),
+        created_utc=created.isoformat(), attributes={
+            "laser_power_w": dbm_to_watt(chip.laser.power_dbm),
+            "laser_wavelength_m": nm_to_m(chip.laser.wavelength_nm), "averaging_time_s": chip.averaging_time_s,
+        },
+    )  # fmt: skip
+
+
+def open_journal(data_file: Path, header: RunHeader, resume: str | Path | None) -> tuple[Path, Journal]:
+    """Begin a run, or take one up.
+
+    Parameters
+    ----------
+    data_file
+        netCDF file of a new run.
+    header
+        What is asked for now.
+    resume
+        Journal or netCDF file of the run to take up; None begins one.  The sweeps of a finished run are given back.
+
+    Returns
+    -------
+    tuple
+        netCDF file of the run and its journal.
+
+    Raises
+    ------
+    CalibrationError
+        See `Journal.create`, `Journal.resume` and `read_run`.
+    LinkError
+        If another process is writing the journal.
+    """
+    if resume is None:
+        journal = _journal_of(data_file)
+        _move_aside(journal)
+        _mention_unfinished(data_file.parent, header)
+        return data_file, Journal.create(journal, header)
+    source = Path(resume)
+    data_file = source.with_suffix("") if source.suffix == SUFFIX else source
+    journal = _journal_of(data_file)
+    if journal.exists() or not data_file.exists():
+        return data_file, Journal.resume(journal, header)
+    run = read_run(data_file)
+    run.header.require_same_run(header, str(data_file))
+    return data_file, run.replay()
+
+
+def _journal_of(data_file: Path) -> Path:
+    return data_file.with_name(f"{data_file.name}{SUFFIX}")
+
+
+def _move_aside(journal: Path) -> None:
+    """Give an unfinished journal that is in a new one's place another name: nothing measured is ever lost."""
+    if not journal.exists():
+        return
+    data_file = journal.with_suffix("")
+    for number in count(1):
+        free = _journal_of(data_file.with_name(f"{data_file.stem}.{number}{data_file.suffix}"))
+        if not free.exists():
+            break
+    with ExitStack() as stack:
+        hold_file(journal, stack)
+        try:
+            journal.rename(free)
         except OSError as error:
-            raise CalibrationError(f"cannot write the run's data to {self.path}: {error}") from error
+            raise CalibrationError(f"cannot move the unfinished journal {journal} to {free}: {error}") from error
+
+
+def _mention_unfinished(folder: Path, header: RunHeader) -> None:
+    """Tell in the log how to take up the latest unfinished run of this chip."""
+    for journal in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            run = read_run(journal)
+        except CalibrationError as error:
+            _log.debug("%s", error)
+            continue
+        if run.steps and (run.header.chip, run.header.layout) == (header.chip, header.layout):
+            chosen = "".join(f", {name}={value!r}" for name, value in run.header.arguments.items())
+            _log.warning(
+                "%s holds %d sweeps of an unfinished calibration of this chip; go on with it by "
+                "calibrate(bench, seed=%d%s, resume=%r), or remove it",
+                journal, len(run.steps), run.header.seed, chosen, str(journal),
+            )  # fmt: skip
+            return

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._journal import Keep, unstored
+from calibration._journal_run import READINGS
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics.heaters import voltage_from_power
@@ -20,6 +22,8 @@ LO_STEPS = 4
 class Session:
     """Working knowledge of a chip under calibration, and the moves that build on it.
 
+    Every sweep sets all that it needs, so that one can be the first of a resumed run.
+
     Parameters
     ----------
     bench
@@ -28,13 +32,19 @@ class Session:
         Source of the random settings.
     progress
         Told about every stage.
+    keep
+        Asked for every sweep, see `Journal.step`.
     """
 
-    def __init__(self, bench: Bench, rng: np.random.Generator, progress: Progress) -> None:
+    def __init__(self, bench: Bench, rng: np.random.Generator, progress: Progress, keep: Keep = unstored) -> None:
         self.bench = bench
         self.layout = bench.layout
         self.rng = rng
         self.progress = progress
+        self.stage = "start"
+        """Name of the present stage for the journal."""
+        self._keep = keep
+        self._lit: bool | None = None
         heaters = len(self.layout.heaters)
         self.resistance_ohm = np.full(heaters, np.nan)
         self.beta_per_w = np.zeros(heaters)
@@ -53,20 +63,62 @@ class Session:
         wanted = (phase - self.offset[heater]) % (2.0 * np.pi)
         return float(wanted / self.efficiency[heater])
 
-    def set_powers(self, power: Array) -> None:
-        """Set heater powers (H,) in W and wait until the chip has settled."""
-        self.power = np.array(power, dtype=np.float64)
-        self.bench.set_voltages(voltage_from_power(self.power, self.resistance_ohm, self.beta_per_w))
-        self.bench.settle()
+    def measure(self, power: Array) -> Array:
+        """Set heater powers (rows, H) in W one after the other, with light; return readings (rows, 2n) in W.
 
-    def read(self) -> Array:
-        """Detector powers (2n,) in W without their dark readings.
+        Dark readings are subtracted.  A row that repeats the one before is read again without being set.
 
         Raises
         ------
         CalibrationError
-            If a detector is out of range.
+            If a detector is out of range, or the journal holds another sweep.
         """
+        return self._keep(self.stage, {"power_w": power}, lambda: {READINGS: self._readings(power)})[READINGS]
+
+    def measure_dark(self, count: int) -> Array:
+        """Switch the light off, leave the heaters, and read ``count`` times; (count, 2n) in W; raises as `measure`."""
+
+        def read() -> dict[str, Array]:
+            self._light(on=False)
+            self.bench.settle()
+            return {READINGS: np.stack([self._read() for _ in range(count)])}
+
+        return self._keep(self.stage, {"light": np.zeros(count, dtype=np.bool_)}, read)[READINGS]
+
+    def measure_heaters(self, voltage: Array) -> tuple[Array, Array]:
+        """Set voltages (rows, H) in V one after the other; return measured voltages in V and currents in A."""
+
+        def read() -> dict[str, Array]:
+            rows = []
+            for row in voltage:
+                self.bench.set_voltages(row)
+                self.bench.settle()
+                rows.append(self.bench.read_heaters())
+            return {
+                "measured_voltage_v": np.stack([row.voltage_v for row in rows]),
+                "measured_current_a": np.stack([row.current_a for row in rows]),
+            }
+
+        found = self._keep(self.stage, {"voltage_v": voltage}, read)
+        return found["measured_voltage_v"], found["measured_current_a"]
+
+    def _readings(self, power: Array) -> Array:
+        self._light(on=True)
+        rows: list[Array] = []
+        for index, row in enumerate(power):
+            if index == 0 or (row != power[index - 1]).any():
+                self.bench.set_voltages(voltage_from_power(row, self.resistance_ohm, self.beta_per_w))
+                self.bench.settle()
+            rows.append(self._read())
+        return np.stack(rows)
+
+    def _light(self, *, on: bool) -> None:
+        if self._lit is not on:
+            self._lit = None  # an error on the way leaves it unknown
+            self.bench.light(on=on)
+            self._lit = on
+
+    def _read(self) -> Array:
         reading = self.bench.read_detectors()
         if not reading.valid.all():
             bad = [self.layout.detectors[d] for d in np.flatnonzero(~reading.valid)]
@@ -75,41 +127,22 @@ class Session:
 
     def sweep(self, heaters: NDArray[np.intp], powers: Array) -> Array:
         """Step several heaters together through ``powers`` (points, h) in W; return readings (points, 2n) in W."""
-        rest = self.power.copy()
-        rows = []
-        for row in powers:
-            setting = rest.copy()
-            setting[heaters] = row
-            self.set_powers(setting)
-            rows.append(self.read())
-        self.power = rest
-        return np.stack(rows)
-
-    def read_fields(self) -> NDArray[np.complex128]:
-        """Complex fields (n,) at the receivers relative to the local oscillator, in units of its beat, W.
-
-        The four phases of the local oscillator cancel everything that does not beat with it.
-        """
-        n, lo = self.layout.ports, self.layout.lo
-        rest = self.power.copy()
-        total = np.zeros(n, dtype=np.complex128)
-        for step in range(LO_STEPS):
-            angle = 2.0 * np.pi * step / LO_STEPS
-            setting = rest.copy()
-            setting[lo] = angle / self.efficiency[lo]
-            self.set_powers(setting)
-            reading = self.read()
-            total += np.exp(1j * angle) * (reading[:n] - reading[n:])
-        self.power = rest
-        return 1j * total / LO_STEPS
+        return self.measure(self._settings(heaters, powers))
 
     def sweep_fields(self, heaters: NDArray[np.intp], powers: Array) -> NDArray[np.complex128]:
-        """As `sweep`, with complex fields (points, n)."""
-        rest = self.power.copy()
-        rows = []
-        for row in powers:
-            self.power = rest.copy()
-            self.power[heaters] = row
-            rows.append(self.read_fields())
-        self.power = rest
-        return np.stack(rows)
+        """As `sweep`, with complex fields (points, n) relative to the local oscillator, in units of its beat, W.
+
+        The four phases of the local oscillator at each point cancel everything that does not beat with it.
+        """
+        n, lo = self.layout.ports, self.layout.lo
+        angles = 2.0 * np.pi * np.arange(LO_STEPS) / LO_STEPS
+        settings = np.repeat(self._settings(heaters, powers), LO_STEPS, axis=0)
+        settings[:, lo] = np.tile(angles / self.efficiency[lo], len(powers))
+        readings = self.measure(settings).reshape(len(powers), LO_STEPS, 2 * n)
+        beats = readings[..., :n] - readings[..., n:]
+        return np.asarray(1j * np.einsum("s,psn->pn", np.exp(1j * angles), beats) / LO_STEPS)
+
+    def _settings(self, heaters: NDArray[np.intp], powers: Array) -> Array:
+        settings = np.tile(self.power, (len(powers), 1))
+        settings[:, heaters] = powers
+        return settings

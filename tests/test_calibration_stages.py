@@ -1,23 +1,14 @@
-"""The pure parts of the start-up stages, and the file that keeps their data."""
-
-import hashlib
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
+"""The pure parts of the start-up stages."""
 
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twins import imperfect_twin
 
 from calibration._electrical import noise_model
 from calibration._optical import affine_phase, balance, line
-from calibration._run_file import RunFile
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import ChipLayout, MeshPhases, RectangularLayout, haar_unitary, mesh_matrix
+from optinc_hw.photonics import MeshPhases, RectangularLayout, haar_unitary, mesh_matrix
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -137,92 +128,3 @@ def test_readings_without_noise_still_have_a_sigma():
 def test_light_that_does_not_come_or_does_not_go_is_named(change, message):
     with pytest.raises(CalibrationError, match=message):
         noise_model(*repeats(np.random.default_rng(0), **change))
-
-
-ATTRIBUTES = {"chip": "test", "seed": 3, "laser_power_w": 0.01}
-
-
-def test_a_run_file_opens_in_plain_xarray_with_names_and_units(tmp_path):
-    layout, rng = ChipLayout(3), np.random.default_rng(0)
-    run = RunFile(tmp_path / "run.nc", layout, ATTRIBUTES)
-    power, readings = rng.random((5, len(layout.heaters))), rng.random((5, 6))
-    run.add("train", {"train_power": power, "train_readings": readings})
-    with xr.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as data:
-        assert data.attrs["stage"] == "train"
-        assert data.attrs["chip"] == "test"
-        assert "twin_offset" not in data
-    digest = run.finish(imperfect_twin(3, 0), {"residual_over_noise": 2.5, "readings": 77})
-    assert digest == hashlib.sha256((tmp_path / "run.nc").read_bytes()).hexdigest()
-    with xr.open_dataset(tmp_path / "run.nc", engine="h5netcdf") as data:
-        assert data.attrs["stage"] == "finished"
-        assert data.attrs["readings"] == 77
-        assert data.attrs["laser_power_w"] == 0.01
-        np.testing.assert_array_equal(data["train_power"], power)
-        np.testing.assert_array_equal(data["train_readings"].sel(detector="rx_1_minus"), readings[:, 4])
-        twin = imperfect_twin(3, 0)
-        lo = float(data["twin_crosstalk"].sel(heater="mzi_0_0_phi", heating="mzi_0_0_theta"))
-        index = layout.heater_index
-        assert lo == twin.crosstalk[index["mzi_0_0_phi"], index["mzi_0_0_theta"]]
-        for name, variable in data.data_vars.items():
-            assert variable.attrs["units"], name
-            assert variable.attrs["long_name"], name
-        assert list(data["heater"].to_numpy()) == list(layout.heaters)
-
-
-def test_a_run_file_needs_no_code_of_ours_to_be_read(tmp_path):
-    RunFile(tmp_path / "run.nc", ChipLayout(2), ATTRIBUTES).add("dark", {"dark_readings": np.ones((3, 4))})
-    code = f"""
-import sys, xarray
-data = xarray.open_dataset({str(tmp_path / "run.nc")!r}, engine="h5netcdf")
-print(float(data.dark_readings.mean("dark_repeat").sel(detector="rx_0_plus")), data.dark_readings.units)
-print([name for name in sys.modules if name.partition(".")[0] in ("optinc_hw", "calibration")])
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "1.0 W\n[]\n"
-
-
-def test_a_write_that_fails_leaves_the_former_stage_whole(tmp_path, monkeypatch):
-    path = tmp_path / "run.nc"
-    run = RunFile(path, ChipLayout(2), ATTRIBUTES)
-    run.add("dark", {"dark_readings": np.ones((3, 4))})
-    before = path.read_bytes()
-
-    def full(self, target):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
-        with pytest.raises(CalibrationError, match=r"cannot write the run's data to .*run\.nc: .*No space left"):
-            run.add("noise", {"noise_readings": np.ones((3, 4))})
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["run.nc"]
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    run = RunFile(tmp_path / "missing" / "run.nc", ChipLayout(2), ATTRIBUTES)
-    with pytest.raises(CalibrationError, match=r"cannot write the run's data to .*missing"):
-        run.add("dark", {"dark_readings": np.ones((3, 4))})
-
-
-def test_a_full_disk_is_one_error_and_no_crash_at_the_end_of_the_process(tmp_path):
-    """HDF5 ends a process by a segmentation fault once a write of it has failed."""
-    script = f"""
-        import resource
-        from pathlib import Path
-        import numpy as np
-        from calibration._run_file import RunFile
-        from optinc_hw.errors import CalibrationError
-        from optinc_hw.photonics import ChipLayout
-        run = RunFile(Path({str(tmp_path / "run.nc")!r}), ChipLayout(2), {ATTRIBUTES!r})
-        run.add("dark", {{"dark_readings": np.ones((3, 4))}})
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-        try:
-            run.add("train", {{"train_readings": np.ones((10_000, 4))}})
-        except CalibrationError as error:
-            print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"cannot write the run's data to {tmp_path / 'run.nc'}")
-    assert "train_readings" not in xr.load_dataset(tmp_path / "run.nc", engine="h5netcdf")
-    assert list(tmp_path.iterdir()) == [tmp_path / "run.nc"]

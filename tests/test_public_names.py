@@ -31,8 +31,8 @@ NAMES = {
         TwinExecutor
     """,
     "calibration": """
-        CalibrationRecord NoiseModel PhaseCurveFit ResistanceFit Settings TwinFit Verification calibrate
-        fit_phase_curve fit_resistance fit_twin residual_over_noise verify
+        CalibrationRecord NoiseModel PhaseCurveFit ResistanceFit RunData Settings TwinFit Verification calibrate
+        fit_phase_curve fit_resistance fit_twin read_run residual_over_noise verify
     """,
     "drivers": """
         CobriteLaser DiConMemsSwitch HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PolatisOXC

@@ -35,6 +35,21 @@ def take_locks(description: BenchDescription, stack: ExitStack) -> None:
             _hold(path, f"the address {address!r} of instrument {name!r} in {folder}", f"make {place} yours", stack)
 
 
+def hold_file(path: Path, stack: ExitStack) -> None:
+    """Hold a data file of which only one process may be the writer; nothing is written beside it.
+
+    Raises
+    ------
+    LinkError
+        If another process or session of this user on this machine holds it.
+    ConfigurationError
+        If the lock file cannot be written.
+    """
+    place = _own_folder()
+    lock = place / f"{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:24]}.lock"
+    _hold(lock, f"the file {path}", f"make {place} yours", stack)
+
+
 def _own_folder() -> Path:
     """Folder for this user's lock files, which nobody else can have prepared."""
     user = os.getuid() if hasattr(os, "getuid") else None
