@@ -1,0 +1,149 @@
+"""External phases of a bare mesh, columns from the inputs on, all MZIs of a column at once.
+
+Once the thetas are known, columns behind one can be in the bar state and columns before it send light in calculable
+ways; each phi then acts on its own two detectors only.  Lit port and columns before are chosen, out of random ones, so
+that both inputs of every MZI still in question get light.  After each column a fit takes in everything so far.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._session import Array
+from calibration._start_filter import StartFilter
+from calibration._start_fringes import ANGLES, PairSweep, known_light_costs, minima
+from calibration._start_state import TWO_PI, StartState, Sweep
+from calibration._start_theta import MAX_SIGMA, rows_seen
+
+FIRST_POINTS = 6
+MORE_POINTS = 4
+ROUNDS = 4
+MAX_PHI_SIGMA = 0.6
+"""Phis less well known, in rad, are not used."""
+LEAST_ADVANTAGE = 20.0
+"""Cost, over the reduced sum of squares, by which offsets more than `_APART` away must be worse."""
+_APART = 0.6
+_CANDIDATES = 40
+_MODEL_SHARE = 0.1
+
+
+def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartFilter, Array]:
+    """Measure and find the offsets of all phis.
+
+    Parameters
+    ----------
+    state
+        Thetas from `find_thetas`.
+    sweeps
+        Sweeps of each column from `find_thetas`.
+
+    Returns
+    -------
+    tuple
+        The filter with all columns taken in, and the rms residual over the expected one of each column.
+    """
+    mesh, filtered, residuals = state.probe.layout.mesh, StartFilter(state), []
+    for column in range(mesh.depth):
+        state.progress("start_phi", column, mesh.depth)
+        cells = np.array(mesh.columns[column], dtype=np.intp)
+        if not len(cells):
+            continue
+        taken = list(sweeps.get(column, []))
+        if column >= 2:
+            taken += _measure_column(state, filtered, column, cells, taken)
+        residuals.append(filtered.take_in(joined(taken), column))
+    return filtered, np.array(residuals)
+
+
+def joined(sweeps: list[Sweep]) -> Sweep:
+    """Return all readings of some sweeps."""
+    return Sweep(
+        np.concatenate([sweep.phase for sweep in sweeps]), np.concatenate([sweep.power_w for sweep in sweeps]),
+        np.concatenate([sweep.lit for sweep in sweeps]), np.concatenate([sweep.readings_w for sweep in sweeps]),
+    )  # fmt: skip
+
+
+def _measure_column(
+    state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], earlier: list[Sweep]
+) -> list[Sweep]:
+    seen = rows_seen(state, column)
+    modes = state.probe.layout.mesh.modes
+    visible = (seen[modes[cells]] >= 0) | (seen[modes[cells] + 1] >= 0)
+    wanted, light, taken = cells[visible], np.zeros(len(state.column)), list[Sweep]()
+    for round_ in range(ROUNDS):
+        if not len(wanted):
+            break
+        phase, lit = _design(state, filtered, column, wanted, light, MORE_POINTS if round_ else FIRST_POINTS)
+        taken.append(state.measure("start_phi", phase, lit))
+        advantage = _search(state, filtered, column, cells, seen, taken)
+        wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
+    for k in wanted:
+        state.phi_reason[k] = (
+            "offsets far apart fit equally well: too little light at both inputs, or its heater is dead"
+        )
+    for k in cells[~visible]:
+        state.phi_reason[k] = "no detector sees its light"
+    return taken
+
+
+def _design(
+    state: StartState, filtered: StartFilter, column: int, wanted: NDArray[np.intp], light: Array, points: int
+) -> tuple[Array, NDArray[np.intp]]:
+    """Choose settings whose light interferes at MZIs that had least of it; ``light`` (K,) counts and is updated."""
+    layout = state.probe.layout
+    here, behind = np.flatnonzero(state.column == column), np.flatnonzero(state.column > column)
+    rows, lit = [], []
+    for _ in range(points):
+        phase = state.random_phase(_CANDIDATES, np.arange(len(layout.heaters)))
+        phase[:, layout.mesh_theta[behind]] = state.bar(behind)
+        ports = state.rng.integers(0, state.ports, _CANDIDATES)
+        candidates = Sweep(phase, phase, ports, phase)
+        fields = filtered.model.fields(*filtered.phases(candidates), ports, before=column)
+        powers = np.abs(fields) ** 2
+        upper = layout.mesh.modes[wanted]
+        padded = np.pad(powers, ((0, 0), (1, 1)))
+        around = 0.5 * sum(padded[:, upper + side] for side in range(4))
+        contrast = 2.0 * np.sqrt(powers[:, upper] * powers[:, upper + 1]) / (around + 0.2 / state.ports)
+        best = int(np.argmax(np.log(light[wanted] + contrast**2 + 0.05).sum(axis=1)))
+        light[wanted] += contrast[best] ** 2
+        rows.append(phase[best])
+        lit.append(ports[best])
+    chosen = np.array(rows)
+    chosen[:, layout.mesh_phi[here]] = state.random_phase(points, layout.mesh_phi[here])
+    halves = np.where(state.rng.random((points, len(here))) < 0.5, 0.5, 1.5) * np.pi
+    chosen[:, layout.mesh_theta[here]] = (halves - state.theta[here]) % TWO_PI
+    return chosen, np.array(lit, dtype=np.intp)
+
+
+def _search(
+    state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], seen: NDArray[np.intp],
+    taken: list[Sweep],
+) -> Array:  # fmt: skip
+    """Set the phis of a column, and thetas not yet known; returns by how much other offsets are worse (M,)."""
+    sweep = joined(taken)
+    theta, phi = filtered.phases(sweep)
+    fields = filtered.model.fields(theta, phi, sweep.lit, before=column)
+    modes, scale = state.probe.layout.mesh.modes[cells], filtered.scale(sweep.lit)
+    outputs = np.stack([seen[modes], seen[modes + 1]])
+    readings = np.concatenate([sweep.readings_w / scale, np.full((len(sweep.lit), 1), np.nan)], axis=1)
+    powers = np.abs(fields) ** 2
+    variance = filtered.variance(powers * filtered.norm_w, column) / filtered.norm_w**2
+    variance = variance.mean(axis=0) + (_MODEL_SHARE * powers.mean(axis=0)) ** 2
+    pair = PairSweep(
+        (theta - state.theta)[:, cells], (phi - state.phi)[:, cells], readings[:, outputs[0]], readings[:, outputs[1]],
+        np.sqrt(0.5 * (variance[modes] + variance[modes + 1])), np.zeros(len(cells), dtype=np.intp),
+    )  # fmt: skip
+    light = fields[:, modes], fields[:, modes + 1]
+    unknown = ~np.isfinite(state.theta_sigma[cells])
+    thetas = np.where(unknown, ANGLES[:, None], state.theta[cells]) if unknown.any() else state.theta[cells][None]
+    costs = known_light_costs(light, pair, state.couplers, thetas, ANGLES)
+    state.theta[cells] = thetas[np.argmin(costs.min(axis=1), axis=0), np.arange(len(cells))]
+    phis = np.min(costs, axis=0)
+    angle, sigma, best = minima(phis)
+    freedom = np.maximum(2 * len(sweep.lit) - 1, 1)
+    chi_squared = np.maximum(best / freedom, 1.0)
+    state.phi[cells], state.phi_sigma[cells] = angle, sigma * np.sqrt(chi_squared)
+    away = np.abs((ANGLES[:, None] - angle + np.pi) % TWO_PI - np.pi) > _APART
+    return np.asarray((np.where(away, phis, np.inf).min(axis=0) - best) / chi_squared)
+
+
+__all__ = ["MAX_PHI_SIGMA", "MAX_SIGMA", "find_phis", "joined"]

@@ -1,0 +1,159 @@
+"""What the start of a bare mesh's calibration knows so far, and how it sets phases and keeps readings."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._mesh_linear import MeshData
+from calibration._probe import Ports, Probe
+from calibration._session import Array, Progress
+from calibration._start_fringes import Couplers
+from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
+
+TWO_PI = 2.0 * np.pi
+DARK_SHARE = 0.02
+"""A detector that never shows this share of its neighbours' light is dead."""
+_ALWAYS_ABOVE_FLOOR = 8.0
+
+
+def finite_mean(values: Array) -> Array:
+    """Mean over the first axis of what is finite, 0 where nothing is."""
+    finite = np.isfinite(values)
+    return np.asarray(np.sum(np.where(finite, values, 0.0), axis=0) / np.maximum(finite.sum(axis=0), 1))
+
+
+@dataclass
+class Sweep:
+    """One block of readings.
+
+    Parameters
+    ----------
+    phase
+        Phases (R, H) in rad that the heaters were meant to add, with the efficiencies known then.
+    power_w
+        Heater powers (R, H) in W.
+    lit
+        Lit port (R,) of each reading.
+    readings_w
+        Readings (R, n) in W, NaN where invalid or where the detector is dead.
+    """
+
+    phase: Array
+    power_w: Array
+    lit: Ports
+    readings_w: Array
+
+    def take(self, rows: NDArray[np.intp]) -> "Sweep":
+        """Return some of the readings."""
+        return Sweep(self.phase[rows], self.power_w[rows], self.lit[rows], self.readings_w[rows])
+
+
+@dataclass
+class StartState:
+    """Working knowledge of the start; offsets hold for ``phase = offset + efficiency * power`` without crosstalk.
+
+    Parameters
+    ----------
+    probe
+        The chip.
+    noise
+        Noise of a reading.
+    rng
+        Source of the random settings.
+    progress
+        Told about every stage.
+    """
+
+    probe: Probe
+    noise: NoiseModel
+    rng: np.random.Generator
+    progress: Progress
+    theta: Array = field(init=False)
+    theta_sigma: Array = field(init=False)
+    theta_reason: list[str] = field(init=False)
+    phi: Array = field(init=False)
+    phi_sigma: Array = field(init=False)
+    phi_reason: list[str] = field(init=False)
+    moves_theta: NDArray[np.bool_] = field(init=False)
+    moves_phi: NDArray[np.bool_] = field(init=False)
+    blind: NDArray[np.bool_] = field(init=False)
+    couplers: Couplers = field(init=False)
+    efficiency: Array = field(init=False)
+    sweeps: list[Sweep] = field(init=False)
+
+    def __post_init__(self) -> None:
+        mesh = self.probe.layout.mesh
+        count = len(mesh.mzis)
+        self.theta, self.phi = np.zeros(count), np.zeros(count)
+        self.theta_sigma, self.phi_sigma = np.full(count, np.inf), np.full(count, np.inf)
+        self.theta_reason, self.phi_reason = [""] * count, [""] * count
+        self.moves_theta, self.moves_phi = np.ones(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
+        self.blind = np.zeros(mesh.ports, dtype=np.bool_)
+        self.couplers = Couplers()
+        self.efficiency = np.array(self.probe.nominal_efficiency, dtype=np.float64)
+        self.sweeps = []
+        self.column = np.array([c for c, _ in mesh.mzis], dtype=np.intp)
+        self.index = {mzi: k for k, mzi in enumerate(mesh.mzis)}
+        drawn = np.minimum(TWO_PI, self.efficiency * self.probe.max_power_w)
+        if 0.6 * np.sum(drawn / self.efficiency) > self.probe.max_total_power_w:
+            raise CalibrationError(
+                f"the chip's power limit of {self.probe.max_total_power_w:.3g} W does not allow random phases over a "
+                f"circle on all {len(drawn)} heaters (about {0.5 * np.sum(drawn / self.efficiency):.3g} W); raise it"
+            )
+
+    @property
+    def ports(self) -> int:
+        """Number of ports n."""
+        return self.probe.layout.ports
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        """Whether each MZI can be put into its bar state (K,)."""
+        return np.isfinite(self.theta_sigma) & self.moves_theta
+
+    def random_phase(self, rows: int, heaters: NDArray[np.intp]) -> Array:
+        """Draw phases (rows, h) in rad, evenly spread over the circle for each heater."""
+        size = (rows, len(heaters))
+        order = np.argsort(self.rng.random(size), axis=0)
+        reach = np.minimum(TWO_PI, (self.efficiency * self.probe.max_power_w)[heaters])
+        return np.asarray((order + self.rng.random(size)) / rows * reach)
+
+    def bar(self, cells: NDArray[np.intp]) -> Array:
+        """Phases (h,) in rad that put MZIs into the bar state; MZIs not understood get none."""
+        return np.where(self.good[cells], (np.pi - self.theta[cells]) % TWO_PI, 0.0)
+
+    def measure(self, stage: str, phase: Array, lit: Ports) -> Sweep:
+        """Measure one sweep of phases (R, H) in rad within the heaters' limits."""
+        reach = self.efficiency * self.probe.max_power_w
+        # A phase out of reach becomes the nearer end of the range.
+        phase = np.where(phase <= reach, phase, np.where(phase - reach < TWO_PI - phase, reach, 0.0))
+        power = np.minimum(phase / self.efficiency, self.probe.max_power_w)
+        readings = self.probe.measure(stage, power, lit)
+        sweep = Sweep(phase, power, lit, np.where(self.blind, np.nan, readings))
+        self.sweeps.append(sweep)
+        return sweep
+
+    def find_blind(self, sweeps: list[Sweep]) -> None:
+        """Mark detectors that show no light in settings that send light everywhere."""
+        readings = np.concatenate([sweep.readings_w for sweep in sweeps])
+        seen = np.where(np.isfinite(readings), readings, -np.inf).max(axis=0)
+        typical = float(np.median(finite_mean(readings)))
+        floor = max(_ALWAYS_ABOVE_FLOOR * self.noise.floor_w, DARK_SHARE * typical)
+        self.blind = seen < floor
+        if np.sum(~self.blind) < 2:
+            raise CalibrationError(
+                f"only {int(np.sum(~self.blind))} of {self.ports} detectors show light; check the laser, the input "
+                "switch and the meters' ranges"
+            )
+        for sweep in sweeps:
+            sweep.readings_w = np.where(self.blind, np.nan, sweep.readings_w)
+
+    def data(self) -> MeshData:
+        """All readings so far."""
+        return MeshData(
+            np.concatenate([sweep.power_w for sweep in self.sweeps]),
+            np.concatenate([sweep.lit for sweep in self.sweeps]),
+            np.concatenate([sweep.readings_w for sweep in self.sweeps]),
+        )

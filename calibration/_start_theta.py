@@ -1,0 +1,304 @@
+"""Internal phases of a bare mesh from nothing: columns from the outputs back, all MZIs of a column at once.
+
+With every column behind one in the bar state, each output of that column has a detector of its own.  Whatever light
+comes from before it stands still while all thetas and phis of the column go through random phases; each pair of
+detectors then tells theta's offset but for pi (see `_start_fringes`).  Pi away, bar is cross, and the outputs of the
+column before come out swapped: which output answers to which MZI settles it one column later, at the first column
+which port was lit.  Nothing is ever dark, and the phases of columns before need not be known.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._session import Array
+from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima
+from calibration._start_state import StartState, Sweep, finite_mean
+
+POINTS = 6
+"""Readings of one group: one lit port, one state of all columns before."""
+FIRST_POINTS = 10
+SINGLE_POINTS = 4
+"""Readings a lit port in the first column, where light and its way are known."""
+WANTED_SIGMA = 0.08
+"""Groups are added until every theta is known to this, rad."""
+MAX_SIGMA = 0.3
+"""Thetas less well known are not used."""
+MAX_CHI = 3.0
+"""Root of the reduced sum of squares above which a fringe is not that of an MZI with two working heaters."""
+LEAST_MARGIN = 16.0
+"""Cost by which bar and cross must differ."""
+_MODEL_SHARE = 0.06
+_LEAK = 0.05
+_SCALES = np.linspace(0.76, 1.26, 26)
+_EXCESSES = np.linspace(-0.24, 0.24, 13)
+_DEAD_ADVANTAGE = 3.0
+
+
+@dataclass
+class _Column:
+    """Readings and costs of one column; tables are (4, G, M), states of the MZIs behind: left bar or cross, right."""
+
+    cells: NDArray[np.intp]
+    sweeps: list[Sweep] = field(default_factory=list)
+    table: Array = field(default_factory=lambda: np.zeros(0))
+    outputs: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    chosen: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    chi: Array = field(default_factory=lambda: np.zeros(0))
+
+
+def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
+    """Measure and find the offsets of all thetas; returns the sweeps of each column."""
+    mesh, columns = state.probe.layout.mesh, {}
+    for done, column in enumerate(reversed(range(mesh.depth))):
+        cells = np.array(mesh.columns[column], dtype=np.intp)
+        state.progress("start_theta", done, mesh.depth)
+        if not len(cells):
+            continue
+        work = _Column(cells)
+        _first_groups(state, column, work)
+        _settle(state, column, work)
+        _judge(state, column, work)
+        columns[column] = work.sweeps
+    return columns
+
+
+def _first_groups(state: StartState, column: int, work: _Column) -> None:
+    mesh, ports = state.probe.layout.mesh, state.ports
+    if column == 0:
+        lit, points = mesh.modes[work.cells], SINGLE_POINTS
+    else:
+        # Light from one port spreads like a random walk.
+        count = max(2, int(np.ceil(ports / (2.0 + 2.5 * np.sqrt(column)))))
+        places = (np.arange(count) + state.rng.uniform(0.3, 0.7, count)) * ports / count
+        lit, points = np.minimum(places.astype(np.intp), ports - 1), POINTS
+    first = not state.sweeps
+    for port in lit:
+        work.sweeps.append(_measure_group(state, column, int(port), FIRST_POINTS if first and column else points))
+    if first:
+        state.find_blind(work.sweeps)
+    work.outputs = _outputs(state, column, work.cells)
+    if first:
+        _learn_common(state, work)
+    work.table = np.sum([_table(state, column, work, sweep) for sweep in work.sweeps], axis=0)
+
+
+def _measure_group(state: StartState, column: int, port: int, points: int) -> Sweep:
+    layout = state.probe.layout
+    phase = np.tile(state.random_phase(1, np.arange(len(layout.heaters))), (points, 1))
+    here, behind = np.flatnonzero(state.column == column), np.flatnonzero(state.column > column)
+    phase[:, layout.mesh_theta[behind]] = state.bar(behind)
+    for moved in (layout.mesh_phi[behind], layout.mesh_theta[here], layout.mesh_phi[here]):
+        phase[:, moved] = state.random_phase(points, moved)
+    return state.measure("start_theta", phase, np.full(points, port, dtype=np.intp))
+
+
+def rows_seen(state: StartState, column: int) -> NDArray[np.intp]:
+    """Detector (n,) that sees light which leaves ``column`` on each mode, -1 where none does."""
+    mesh = state.probe.layout.mesh
+    seen = np.where(state.blind, -1, np.arange(state.ports))
+    for behind in range(column + 1, mesh.depth):
+        for k in mesh.columns[behind]:
+            if not state.good[k]:
+                seen[mesh.mzis[k][1] : mesh.mzis[k][1] + 2] = -1
+    return seen
+
+
+def _outputs(state: StartState, column: int, cells: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Detectors (4, 2, M) of upper and lower outputs for bar and cross of the MZIs behind; -2 where there is no such."""
+    mesh, seen = state.probe.layout.mesh, rows_seen(state, column)
+    result = np.full((4, 2, len(cells)), -2, dtype=np.intp)
+    for i, k in enumerate(cells):
+        m = mesh.mzis[k][1]
+        left, right = (_usable(state, column + 1, m + side) for side in (-1, 1))
+        for number in range(4):
+            if (number // 2 and not left) or (number % 2 and not right):
+                continue
+            result[number, :, i] = seen[m - number // 2], seen[m + 1 + number % 2]
+    return result
+
+
+def _usable(state: StartState, column: int, mode: int) -> bool:
+    k = state.index.get((column, mode))
+    return k is not None and bool(state.good[k])
+
+
+def _pair(
+    state: StartState, column: int, cells: NDArray[np.intp], outputs: NDArray[np.intp], sweep: Sweep,
+    columns: tuple[Array, Array],
+) -> PairSweep:  # fmt: skip
+    """Readings of the MZIs of a column at their detectors (2, M); ``columns`` are the phases theta and phi (R, M)."""
+    mesh = state.probe.layout.mesh
+    readings = np.concatenate([sweep.readings_w, np.full((len(sweep.lit), 1), np.nan)], axis=1)
+    upper, lower = (readings[:, np.where(which < 0, -1, which)] for which in outputs)
+    mean = np.maximum(finite_mean(readings[:, :-1]), 0.0)
+    padded = np.pad(mean, 2)
+    around = 0.25 * (padded[:-4] + padded[1:-3] + padded[3:-1] + padded[4:])
+    own = np.stack([np.where(which < 0, np.nan, mean[which]) for which in outputs])
+    light = 2.0 * finite_mean(own)
+    stray = np.max([np.where(which < 0, 0.0, around[which]) for which in outputs], axis=0)
+    passed = _LEAK**2 * (mesh.depth - 1 - column)
+    variance = (_MODEL_SHARE * light / 2.0) ** 2 + passed * light * stray + (passed * stray) ** 2
+    lit = np.zeros(len(cells), dtype=np.intp)
+    if column == 0:
+        lit = np.where(sweep.lit[0] == mesh.modes[cells], 1, np.where(sweep.lit[0] == mesh.modes[cells] + 1, -1, 0))
+    return PairSweep(*columns, upper, lower, np.sqrt(variance + state.noise.floor_w**2), lit)
+
+
+def _phases(state: StartState, cells: NDArray[np.intp], sweep: Sweep) -> tuple[Array, Array]:
+    layout = state.probe.layout
+    return sweep.phase[:, layout.mesh_theta[cells]], sweep.phase[:, layout.mesh_phi[cells]]
+
+
+def _table(state: StartState, column: int, work: _Column, sweep: Sweep) -> Array:
+    tables = []
+    for outputs in work.outputs:
+        possible = outputs[0] != -2
+        pair = _pair(
+            state, column, work.cells, np.where(possible, outputs, -1), sweep, _phases(state, work.cells, sweep)
+        )
+        cost = fringe_costs(pair, state.couplers)
+        if column == 0:
+            cost = cost * (pair.lit != 0)
+        tables.append(np.where(possible, cost, np.inf))
+    return np.stack(tables)
+
+
+def _learn_common(state: StartState, work: _Column) -> None:
+    """Scale of all efficiencies and mean coupler angle from the last column, where nothing else disturbs."""
+    outputs = work.outputs[0]
+    column = state.probe.layout.mesh.depth - 1 if len(work.cells) else 0
+    column = int(state.column[work.cells[0]]) if len(work.cells) else column
+
+    def cost(scale: float, excess: float) -> float:
+        total = np.zeros((len(ANGLES[::2]), len(work.cells)))
+        for sweep in work.sweeps:
+            theta, phi = _phases(state, work.cells, sweep)
+            pair = _pair(state, column, work.cells, outputs, sweep, (theta * scale, phi * scale))
+            total += fringe_costs(pair, replace(state.couplers, excess=excess), ANGLES[::2])
+        return float(np.minimum(total.min(axis=0), 1e3).sum())
+
+    if len(work.cells) < 2:
+        return
+    scale = _parabola_minimum(_SCALES, [cost(float(s), 0.0) for s in _SCALES])
+    excess = _parabola_minimum(_EXCESSES, [cost(scale, float(e)) for e in _EXCESSES])
+    state.couplers = replace(state.couplers, excess=excess)
+    state.efficiency = state.efficiency * scale
+    for sweep in work.sweeps:
+        sweep.phase = sweep.phase * scale
+
+
+def _parabola_minimum(places: Array, values: list[float]) -> float:
+    i = int(np.clip(np.argmin(values), 1, len(values) - 2))
+    before, at, after = values[i - 1 : i + 2]
+    curvature = before + after - 2.0 * at
+    shift = 0.5 * (before - after) / curvature if curvature > 0.0 else 0.0
+    return float(places[i] + np.clip(shift, -1.0, 1.0) * (places[1] - places[0]))
+
+
+def _settle(state: StartState, column: int, work: _Column) -> None:
+    """Choose states and offsets; add groups until all is known well, or no more helps."""
+    mesh, budget = state.probe.layout.mesh, 2 * len(work.sweeps) + 6
+    for _ in range(budget):
+        margin = _solve(state, column, work)
+        poor = (state.theta_sigma[work.cells] > WANTED_SIGMA) | (margin < LEAST_MARGIN)
+        hopeless = (work.chi > MAX_CHI) & (len(work.sweeps) > 4)
+        poor &= ~hopeless & (work.outputs[0].max(axis=0) >= 0)
+        if not poor.any() or column == 0:
+            break
+        k = work.cells[state.rng.choice(np.flatnonzero(poor))]
+        port = int(mesh.mzis[k][1]) + int(state.rng.integers(2))
+        work.sweeps.append(_measure_group(state, column, port, POINTS))
+        work.table = work.table + _table(state, column, work, work.sweeps[-1])
+
+
+def _solve(state: StartState, column: int, work: _Column) -> Array:
+    """States of the MZIs behind, then offsets of this column; returns the smaller margin of each cell's states."""
+    mesh, cells = state.probe.layout.mesh, work.cells
+    best = work.table.min(axis=1)
+    best = np.where(np.isfinite(best), np.minimum(best, 1e4), np.inf)
+    states, margin = chain_states(best.T.reshape(-1, 2, 2))
+    # Neighbouring cells share the MZI between them only where one stands there.
+    margin = np.where(np.isfinite(margin), margin, np.inf)
+    work.chosen = states
+    number = 2 * states[:-1] + states[1:]
+    every = np.arange(len(cells))
+    angle, sigma, cost = minima(work.table[number, :, every].T)
+    seen = np.sum(np.take_along_axis(work.outputs, number[None, None, :], axis=0)[0] >= 0, axis=0)
+    counts = [_freedom(state, column, cells, sweep) for sweep in work.sweeps]
+    freedom = np.maximum(np.sum(counts, axis=0) * np.maximum(seen, 1) / 2.0 - 1.0, 1.0)
+    work.chi = np.sqrt(cost / freedom)
+    state.theta[cells] = angle
+    state.theta_sigma[cells] = np.where(seen > 0, sigma * np.maximum(work.chi, 1.0), np.inf)
+    exists = [[_usable(state, column + 1, mesh.mzis[k][1] + side) for side in (-1, 1)] for k in cells]
+    sides = np.where(np.array(exists), np.stack([margin[:-1], margin[1:]], axis=1), np.inf)
+    return np.asarray(sides.min(axis=1))
+
+
+def _freedom(state: StartState, column: int, cells: NDArray[np.intp], sweep: Sweep) -> Array:
+    """Numbers a sweep tells beyond the unknown light (M,): two detectors, purity and equal detectors known."""
+    count = np.full(len(cells), 2.0 * len(sweep.lit) - 3.0)
+    if column == 0:
+        modes = state.probe.layout.mesh.modes[cells]
+        count *= (sweep.lit[0] == modes) | (sweep.lit[0] == modes + 1)
+    return count
+
+
+def _judge(state: StartState, column: int, work: _Column) -> None:
+    """Turn MZIs behind that are crossed by pi, and name those of this column that do not work."""
+    mesh, cells = state.probe.layout.mesh, work.cells
+    margin = _solve(state, column, work)
+    for i, k in enumerate(cells):
+        for side, crossed in ((-1, work.chosen[i]), (1, work.chosen[i + 1])):
+            behind = state.index.get((column + 1, mesh.mzis[k][1] + side))
+            if behind is not None and crossed and (side == 1 or i == 0):
+                state.theta[behind] += np.pi
+    for i, k in enumerate(cells):
+        reason = _complaint(state, column, work, i)
+        if not reason and margin[i] < LEAST_MARGIN:
+            reason = f"bar and cross behind it differ by {margin[i]:.0f} only ({LEAST_MARGIN:.0f} needed)"
+        if reason:
+            state.theta_sigma[k], state.theta_reason[k] = np.inf, reason
+
+
+def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
+    k = work.cells[i]
+    if not np.isfinite(state.theta_sigma[k]):
+        return "no detector sees its light"
+    if work.chi[i] > MAX_CHI:
+        number = 2 * work.chosen[i] + work.chosen[i + 1]
+        return _dead(state, column, work, i, number) or (
+            f"its fringes do not fit an MZI's: residual {work.chi[i]:.1f} times the expected ({MAX_CHI:g} allowed)"
+        )
+    if state.theta_sigma[k] > MAX_SIGMA:
+        return f"offset uncertain by {state.theta_sigma[k]:.2g} rad ({MAX_SIGMA:g} allowed): too little light"
+    return ""
+
+
+def _dead(state: StartState, column: int, work: _Column, i: int, number: int) -> str:
+    """Whether fringes fit when a heater of the MZI does nothing, or both are swapped."""
+    one, outputs = work.cells[i : i + 1], work.outputs[number, :, i : i + 1]
+    costs = {}
+    for what, (use_theta, use_phi) in {"both": (0, 0), "theta": (0, 2), "phi": (1, 0), "swapped": (2, 1)}.items():
+        total = np.zeros((len(ANGLES), 1))
+        for sweep in work.sweeps:
+            theta, phi = _phases(state, one, sweep)
+            options = (np.zeros_like(theta), theta, phi)
+            total += fringe_costs(
+                _pair(state, column, one, outputs, sweep, (options[use_theta], options[use_phi])), state.couplers
+            )
+        costs[what] = float(total.min())
+    alive = float(work.table[number, :, i].min())
+    for what in ("both", "theta", "phi", "swapped"):
+        if costs[what] < alive / _DEAD_ADVANTAGE:
+            break
+    else:
+        return ""
+    k = work.cells[i]
+    if what == "swapped":
+        return "theta and phi answer to each other's heaters: their channels are swapped"
+    state.moves_theta[k] &= what == "phi"
+    state.moves_phi[k] &= what == "theta"
+    dead = {"both": "neither heater moves", "theta": "its heater moves", "phi": "phi's heater moves"}[what]
+    return f"{dead} no phase: fringes fit {alive / max(costs[what], 1e-9):.0f} times better without it"
