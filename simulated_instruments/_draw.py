@@ -12,6 +12,7 @@ from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._geometry import BARE, ArmSections
 from simulated_instruments._parameters import FloatArray, HiddenParameters, neutral, parameter_shapes
 
+_ROWS = 128
 _BASE_STREAM, _EXTRA_STREAM = 0, 2  # 1 is that of the noise
 _BASE = (
     "offset_rad",
@@ -121,18 +122,26 @@ def _section_amplitude(layout: ChipLayout, effects: HiddenEffects, normal: Float
 
 
 def _crosstalk(layout: ChipLayout, effects: HiddenEffects, normal: FloatArray, seed: int) -> FloatArray:
-    """Return the (S, H) crosstalk: unit on own sections, falling with distance elsewhere."""
+    """Return the (S, H) crosstalk in place of ``normal``: unit on own sections, falling with distance elsewhere."""
     sections = ArmSections(layout)
-    distance = _distances(sections.sites, layout.heater_sites)
-    bare = np.where(sections.heater == BARE, effects.bare_arm_factor, 1.0)[:, None]
-    crosstalk = effects.crosstalk_strength * np.exp(-(distance - 1.0) / effects.crosstalk_length) * bare
-    crosstalk *= np.exp(effects.crosstalk_spread * normal)
-    if effects.crosstalk_rms != 0.0:
-        width = effects.crosstalk_rms * np.exp(-(distance - 1.0) / effects.crosstalk_length) * bare
-        crosstalk += width * extra_stream(seed, "signed_crosstalk").standard_normal(distance.shape)
-    crosstalk[distance > effects.crosstalk_reach] = 0.0
-    crosstalk[sections.own, np.arange(len(layout.heaters))] = 1.0
-    return np.asarray(crosstalk, dtype=np.float64)
+    bare = np.where(sections.heater == BARE, effects.bare_arm_factor, 1.0)
+    signed = None if effects.crosstalk_rms == 0.0 else extra_stream(seed, "signed_crosstalk")
+    # By rows, because arrays of this size are slow to make and large chips have few heaters within reach.
+    for start in range(0, len(normal), _ROWS):
+        rows = slice(start, start + _ROWS)
+        distance = _distances(sections.sites[rows], layout.heater_sites)
+        within = distance <= effects.crosstalk_reach
+        near = np.exp(-(distance[within] - 1.0) / effects.crosstalk_length)
+        factor = np.broadcast_to(bare[rows, None], distance.shape)[within]
+        values = effects.crosstalk_strength * near * factor
+        values *= np.exp(effects.crosstalk_spread * normal[rows][within])
+        if signed is not None:
+            width = effects.crosstalk_rms * near * factor
+            values += width * signed.standard_normal(distance.shape)[within]
+        normal[rows] = 0.0
+        normal[rows][within] = values
+    normal[sections.own, np.arange(len(layout.heaters))] = 1.0
+    return normal
 
 
 def _distances(sites: NDArray[np.float64], heaters: NDArray[np.float64]) -> FloatArray:

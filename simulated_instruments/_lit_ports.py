@@ -1,9 +1,10 @@
 """Which input ports of the hidden chip the laser's light enters."""
 
+import math
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout
@@ -49,7 +50,7 @@ class LitPorts:
         port = self._course.lit_at(time_s)
         return self._dark if port is None else self._single[port]
 
-    def light(self, amplitudes: NDArray[np.complexfloating]) -> None:
+    def light(self, amplitudes: ArrayLike) -> None:
         """Let fields (n,) per sqrt(W) of the laser enter."""
         self._refuse_modulators()
         fields = np.array(amplitudes, dtype=np.complex128)
@@ -81,7 +82,7 @@ class LitPorts:
 
     def steady_until(self, time_s: float) -> float:
         """Return the time in s until which the fields stay as they are at ``time_s``."""
-        return float("inf") if self._course is None else self._course.steady_until(time_s)
+        return math.inf if self._course is None else self._course.steady_until(time_s)
 
     def _refuse_modulators(self) -> None:
         if self._modulators:

@@ -12,8 +12,10 @@ from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._geometry import ArmSections
 from simulated_instruments._parameters import FloatArray, HiddenParameters
 
-_WORTH_CUTTING = 0.8
-"""Share of the crosstalk within reach above which one product over everything is as fast as one for each column."""
+_PLACES = 2
+"""Neighbouring places along the light that share a product: their heaters within reach are nearly the same."""
+_COST = 8000
+"""Elements of the crosstalk that a product costs besides its own."""
 
 
 class SectionPhases:
@@ -66,8 +68,8 @@ class _LinearPhases:
         self._parts: list[tuple[slice, slice, FloatArray]] = []
         everything = (slice(None), slice(None))
         reach = list(_within_reach(sections, crosstalk))
-        size = sum((rows.stop - rows.start) * (heaters.stop - heaters.start) for rows, heaters in reach)
-        cut = reach if size < _WORTH_CUTTING * crosstalk.size else [everything]
+        cost = sum(_COST + (rows.stop - rows.start) * (heaters.stop - heaters.start) for rows, heaters in reach)
+        cut = reach if cost < crosstalk.size else [everything]
         self._parts = [(rows, heaters, crosstalk[rows, heaters] * radian_per_watt[heaters]) for rows, heaters in cut]
         self._count = len(crosstalk)
 
@@ -81,7 +83,7 @@ class _LinearPhases:
 def _within_reach(sections: ArmSections, crosstalk: FloatArray) -> Iterator[tuple[slice, slice]]:
     """Yield runs of sections at one place along the light, and the heaters from the first to the last in reach."""
     places = sections.sites[:, 0]
-    edges = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+    edges = [0, *(np.flatnonzero(np.diff(places)) + 1)[_PLACES - 1 :: _PLACES].tolist(), len(places)]
     for start, stop in pairwise(edges):
         reached = np.flatnonzero(crosstalk[start:stop].any(axis=0))
         yield slice(start, stop), slice(reached[0], reached[-1] + 1) if len(reached) else slice(0, 0)

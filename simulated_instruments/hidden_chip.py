@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
@@ -268,7 +268,7 @@ class HiddenChip(HeatedChip):
         with self._lock:
             self._lit.select(port)
 
-    def light_ports(self, amplitudes: NDArray[np.complexfloating]) -> None:
+    def light_ports(self, amplitudes: ArrayLike) -> None:
         """Let coherent light enter several input ports of a chip without modulators at once.
 
         Parameters
