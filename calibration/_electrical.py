@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from calibration._curves import PhaseCurveFit, ResistanceFit, fit_phase_curve, fit_resistance
+from calibration._curves import PhaseCurveFit, fit_phase_curve
+from calibration._resistance import ResistanceFit, fit_resistance
 from calibration._session import Array, Session
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError

@@ -1,0 +1,86 @@
+"""Resistance laws of heaters: the right value, or a verdict with a reason."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibration import fit_resistance
+from optinc_hw.errors import CalibrationError
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def heater(rng, resistance=1200.0, beta=0.8, points=7, noise_a=0.0, top_w=0.05):
+    power = top_w * np.arange(1, points + 1) / points
+    voltage = np.sqrt(power * resistance * (1.0 + beta * power))
+    return power / voltage + noise_a * rng.standard_normal(points), voltage
+
+
+@given(st.floats(50.0, 1e4), st.floats(0.0, 5.0), SEEDS)
+def test_resistance_law_is_recovered(resistance, beta, seed):
+    fit = fit_resistance(*heater(np.random.default_rng(seed), resistance, beta))
+    assert fit.good
+    assert fit.reason == ""
+    assert fit.resistance_ohm == pytest.approx(resistance, rel=1e-9)
+    assert fit.beta_per_w == pytest.approx(beta, abs=1e-7)
+
+
+def test_resistance_uncertainty_is_true():
+    rng = np.random.default_rng(0)
+    pulls = []
+    for _ in range(300):
+        fit = fit_resistance(*heater(rng, noise_a=2e-6, points=15))
+        error = np.array([fit.resistance_ohm, fit.beta_per_w]) - [1200.0, 0.8]
+        pulls.append(error / np.sqrt(np.diag(fit.covariance)))
+    np.testing.assert_allclose(np.std(pulls, axis=0), 1.0, atol=0.2)
+    assert np.abs(np.mean(pulls, axis=0)).max() < 0.3
+
+
+@given(SEEDS, st.floats(1e-7, 2e-5))
+def test_an_open_heater_is_never_taken_for_a_resistor(seed, leakage):
+    """What is left is the offset and the noise of the current reading."""
+    rng = np.random.default_rng(seed)
+    voltage = np.linspace(1.0, 8.0, 7)
+    current = leakage + 1e-6 * rng.standard_normal(7)
+    if (current > 0.0).sum() < 3:
+        with pytest.raises(CalibrationError, match="carry current"):
+            fit_resistance(current, voltage)
+        return
+    fit = fit_resistance(current, voltage)
+    assert not fit.good
+    assert fit.reason
+
+
+def test_an_open_heater_without_current_is_named():
+    with pytest.raises(CalibrationError, match=r"only 0 of 7 points carry current; .*is the heater open\?"):
+        fit_resistance(np.zeros(7), np.linspace(1, 8, 7))
+    fit = fit_resistance(np.full(7, 2e-6), np.linspace(1, 8, 7))
+    assert "open or damaged" in fit.reason
+    assert np.isnan(fit.beta_per_w)
+
+
+def test_a_heater_that_jumps_is_refused():
+    current, voltage = heater(np.random.default_rng(0))
+    current[4:] *= 0.8
+    fit = fit_resistance(current, voltage)
+    assert not fit.good
+    assert "exceeds 2 %" in fit.reason
+
+
+@pytest.mark.parametrize(
+    ("current", "voltage", "message"),
+    [
+        ([1e-3, 2e-3], [1.0, 2.0, 3.0], r"one length, got \(2,\) and \(3,\)"),
+        (np.ones((2, 2)), np.ones((2, 2)), "vectors"),
+        ([1e-3, np.nan, 3e-3], [1.0, 2.0, 3.0], "NaN or Inf"),
+        ([1e-3, 2e-3, 3e-3], [1.0, np.inf, 3.0], "NaN or Inf"),
+        ([1e-3, 2e-3], [1.0, 2.0], "only 2 of 2 points"),
+        ([], [], "only 0 of 0 points"),
+        ([1e-3, -2e-3, -3e-3], [1.0, 2.0, 3.0], "only 1 of 3"),
+        ([1e-3, 1e-3, 1e-3], [1.0, 1.0, 1.0], "different powers"),
+    ],
+)
+def test_readings_that_determine_no_resistance_are_refused(current, voltage, message):
+    with pytest.raises(CalibrationError, match=message):
+        fit_resistance(current, voltage)
