@@ -120,8 +120,8 @@ def rig_of(folder, monkeypatch, *, left_on=None, timeout_s=0.5):
 
     original = opening.start_simulation
 
-    def start(description, seed, stack, clock, trace=None):
-        simulated = original(description, seed, stack, clock, trace)
+    def start(*args, **options):
+        simulated = original(*args, **options)
         rigs.append(simulated)
         return simulated
 

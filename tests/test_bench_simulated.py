@@ -89,7 +89,7 @@ def test_simulating_a_users_folder_changes_no_file_of_it(folder):
     with Bench.open(folder, simulate=True) as bench:
         bench.light(True)
         assert isinstance(bench.clock, SimulatedClock)
-        assert bench.station.components["heaters_0"].address.startswith("socket://127.0.0.1:")
+        assert bench.station.components["heaters_0"].address.startswith("simulated://")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -74,6 +74,42 @@ def test_polatis_drops_what_the_ports_had():
         switch.close()
 
 
+def test_polatis_lets_no_light_pass():
+    script = (
+        (b":oxc:swit:conn:port? 2\n", b'"30"\n'),
+        NO_ERROR,
+        (b":oxc:swit:conn:sub (@2),(@30)\n", None),
+        NO_ERROR,
+        (b"*OPC?\n", b"1\n"),
+        (b":oxc:swit:conn:port? 2\n", b'""\n'),
+        (b":oxc:swit:conn:port? 3\n", b'""\n'),
+        (b"*OPC?\n", b"1\n"),
+        (b":oxc:swit:conn:port? 3\n", b'""\n'),
+    )
+    with ScriptServer(*POLATIS_HELLO, *script) as server:
+        switch = polatis(server)
+        switch.disconnect(1)
+        assert switch.connected_outputs[1].cache.get(get_if_invalid=False) == -1
+        switch.disconnect(2)  # there is nothing to drop
+        switch.close()
+
+
+def test_polatis_that_does_not_let_go_is_reported():
+    script = (
+        (b":oxc:swit:conn:port? 1\n", b'"25"\n'),
+        NO_ERROR,
+        (b":oxc:swit:conn:sub (@1),(@25)\n", None),
+        NO_ERROR,
+        (b"*OPC?\n", b"1\n"),
+        (b":oxc:swit:conn:port? 1\n", b'"25"\n'),
+    )
+    with ScriptServer(*POLATIS_HELLO, *script) as server:
+        switch = polatis(server)
+        with pytest.raises(DeviceError, match="input 0 is still connected"):
+            switch.disconnect(0)
+        switch.close()
+
+
 @pytest.mark.parametrize("reply", [b'"49"', b"28", b'"0"', b'"2', b'"2x"'])
 def test_polatis_refuses_replies_that_are_no_port(reply):
     with ScriptServer(*POLATIS_HELLO, (b":oxc:swit:conn:port? 1\n", reply + b"\n")) as server:
@@ -117,6 +153,17 @@ def test_dicon_selects_and_reads_back():
         switch.close()  # sends nothing: the script is at its end
 
 
+def test_dicon_parks_only_what_is_selected():
+    script = ((b"I1?\r", b"\n4\r\n"), (b"I1?\r", b"\n4\r\n"), (b"PK\r", None), (b"I1?\r", b"\n0\r\n"))
+    with ScriptServer(*DICON_HELLO, *script) as server:
+        switch = dicon(server)
+        switch.disconnect(2)
+        assert switch.clock.now() == 0.0
+        switch.disconnect(3)
+        assert switch.clock.now() == pytest.approx(0.025)
+        switch.close()
+
+
 def test_dicon_repeats_a_lost_command_and_gives_up_in_the_end():
     lost = ((b"I1 4\r", None), (b"I1?\r", b"\n1\r\n"))
     with ScriptServer(*DICON_HELLO, *lost, (b"I1 4\r", None), (b"I1?\r", b"\n4\r\n"), *(lost * 3)) as server:
@@ -141,6 +188,8 @@ def test_nonsense_is_refused_before_anything_is_sent():
         for port in (-1, 8, 1.0, True):
             with pytest.raises(LimitError, match="Nothing was changed"):
                 switch.connect(port)
+            with pytest.raises(LimitError, match="Nothing was changed"):
+                switch.disconnect(port)
         with pytest.raises(LimitError, match="settle_time"):
             switch.settle_time = -1.0
         switch.close()
@@ -157,6 +206,10 @@ def test_simulated_switches_do_what_their_drivers_say(case):
         assert switch.connections() == {2: 0}
         switch.connect(1, 0)
         assert switch.connections() == {1: 0}
+        switch.disconnect(2)
+        assert switch.connections() == {1: 0}
+        switch.disconnect(1)
+        assert switch.connections() == {}
 
 
 def test_light_passes_after_the_mirrors_have_moved():

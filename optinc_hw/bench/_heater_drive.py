@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _NOISE_V = 0.02
 """Readings below this are 0 V."""
+_PROOF_V = 0.5
+"""Voltage at which a heater's driver can measure its resistance."""
+_GENTLE_STEP_V = 2.5
+"""A first step of a ramp up to this shows a heater's resistance gently enough."""
 
 
 class HeaterDrive:
@@ -34,15 +38,23 @@ class HeaterDrive:
         Channels and heaters of each of them.
     voltages
         Voltages measured at the start, float64 (H,), in V.
+    ramp_step_v
+        Largest step of a heater's voltage in V. Drivers measure resistances on the first step; where that could be the
+        whole way, heaters stop at a low voltage for it the first time.
     """
 
     def __init__(
-        self, banks: "Mapping[str, HeaterBank]", attachments: Mapping[str, Attachment], voltages: NDArray[np.float64]
+        self,
+        banks: "Mapping[str, HeaterBank]",
+        attachments: Mapping[str, Attachment],
+        voltages: NDArray[np.float64],
+        ramp_step_v: float,
     ) -> None:
         self._banks = banks
         self._attachments = attachments
         self._voltages = voltages
         self._trusted = np.ones(len(voltages), dtype=np.bool_)
+        self._proven = np.full(len(voltages), ramp_step_v <= _GENTLE_STEP_V)
         self.driven = False
         """True once this session has moved a heater."""
 
@@ -71,12 +83,21 @@ class HeaterDrive:
         present = np.where(np.isnan(self._voltages), interlock.max_voltage, np.abs(self._voltages))
         peak = interlock.power(np.maximum(present, target)).sum()
         if peak > interlock.max_total_power:
-            self._send(np.minimum(present, target), known)
+            self._change(np.minimum(present, target), known)
             known = self._ask_drivers()
-        self._send(target, known)
+        self._prove(target)
+        self._change(target, known)
         fallen = known & ~self._ask_drivers()
         if fallen.any():  # a driver has found on the way that its instrument had restarted
-            self._send(target, ~fallen)
+            self._change(target, ~fallen)
+
+    def _prove(self, target: NDArray[np.float64]) -> None:
+        """Let drivers measure the resistances of heaters that have never been driven, before they get ``target``."""
+        unproven = ~self._proven & (target > _PROOF_V)
+        if unproven.any():
+            cold = unproven & (self._voltages < _PROOF_V)
+            self._send(np.full(len(target), _PROOF_V), cold)
+            self._proven |= unproven
 
     def _ask_drivers(self) -> NDArray[np.bool_]:
         """Take over what drivers know without asking their instruments; tell where they do (H,)."""
@@ -100,9 +121,12 @@ class HeaterDrive:
                 self._voltages[attachment.elements[unknown]] = np.where(np.abs(found) <= _NOISE_V, 0.0, found)
         return known
 
-    def _send(self, target: NDArray[np.float64], known: NDArray[np.bool_]) -> None:
+    def _change(self, target: NDArray[np.float64], known: NDArray[np.bool_]) -> None:
         """Send ``target`` (H,) in V where it is something else than what is ``known`` to be there."""
-        changed = ~known | (self._voltages != target)
+        self._send(target, ~known | (self._voltages != target))
+
+    def _send(self, target: NDArray[np.float64], changed: NDArray[np.bool_]) -> None:
+        """Send those of ``target`` (H,) in V that are ``changed``."""
         moved: list[str] = []
         for name, bank in self._banks.items():
             attachment = self._attachments[name]

@@ -33,5 +33,5 @@ def open_instruments(
         clock: Clock = WallClock()
         return clock, connect(description, clock, None, stack)
     clock = SimulatedClock()
-    simulated = start_simulation(description, simulated_seed, stack, clock)
+    simulated = start_simulation(description, simulated_seed, stack, clock, in_process=True)
     return clock, connect(description, clock, simulated.addresses, stack)

@@ -15,6 +15,7 @@ from optinc_hw.bench.description import BenchDescription
 from optinc_hw.bench.station_file import STATION_FILE, driver_options, driver_size, resolve_driver, simulated_as
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
+from optinc_hw.photonics.layout import ChipLayout
 
 if TYPE_CHECKING:
     from simulated_instruments import HiddenChip, SimulatedBench
@@ -30,6 +31,8 @@ def start_simulation(
     clock: Clock,
     trace: Path | None = None,
     faults: Path | None = None,
+    *,
+    in_process: bool = False,
 ) -> "SimulatedBench":
     """Start simulated instruments around one hidden chip; ``stack`` stops them.
 
@@ -49,6 +52,8 @@ def start_simulation(
         CSV file to which every voltage of a heater is written.
     faults
         YAML file with a script of faults that is played from the start.
+    in_process
+        Whether instruments with serial ports are reached without sockets, for this process only.
 
     Raises
     ------
@@ -89,7 +94,7 @@ def start_simulation(
             stack.enter_context(HeaterTrace(hidden, trace))
         except OSError as error:
             raise ConfigurationError(f"{trace}: the heater trace cannot be written ({error})") from error
-    bench = stack.enter_context(SimulatedBench(hidden, specs, wiring, clock))
+    bench = stack.enter_context(SimulatedBench(hidden, specs, wiring, clock, in_process=in_process))
     if faults is not None:
         _play(bench, faults)
     return bench
@@ -120,10 +125,22 @@ def _counterparts(description: BenchDescription) -> dict[str, tuple[str, int, di
     return found
 
 
-def write_hidden_chip(folder: Path, chip: Mapping[str, object] | str) -> None:
-    """Write ``hidden_chip.yaml`` into a bench folder: what its simulated chip is like, or the preset that it is."""
+def write_hidden_chip(folder: Path, layout: ChipLayout, chip: Mapping[str, object] | str) -> None:
+    """Write ``hidden_chip.yaml`` into a bench folder.
+
+    Parameters
+    ----------
+    folder
+        Bench folder.
+    layout
+        Its chip, for what ``chip`` leaves open.
+    chip
+        Content of the file, or the name of a preset.
+    """
+    given = {"preset": chip} if isinstance(chip, str) else dict(chip)
+    content = {"ports": layout.ports, "inputs": layout.inputs, "receivers": layout.receivers} | given
     stream = StringIO()
-    YAML(typ="safe", pure=True).dump({"preset": chip} if isinstance(chip, str) else dict(chip), stream)
+    YAML(typ="safe", pure=True).dump(content, stream)
     write_text(folder / HIDDEN_CHIP_FILE, stream.getvalue())
 
 
@@ -138,7 +155,7 @@ def _hidden_chip(description: BenchDescription, seed: int, clock: Clock) -> "Hid
             seed, ports=chip.ports, mesh=layout.mesh, stuck_rad=chip.mesh.stuck_rad,
             inputs=layout.inputs, receivers=layout.receivers, clock=clock,
         )  # fmt: skip
-    hidden = HiddenChip.from_file(path, clock=clock)
+    hidden = HiddenChip.from_file(path, clock=clock, seed=seed)
     if hidden.layout != layout:
         raise ConfigurationError(
             f"{path}: describes a chip of {hidden.layout.ports} ports with {len(hidden.layout.heaters)} heaters "

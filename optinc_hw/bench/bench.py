@@ -60,6 +60,7 @@ class Bench:
             instruments.heaters,
             description.heater_attachments,
             np.array([self._found_at_start.get(name, 0.0) for name in description.layout.heaters]),
+            description.chip.ramp.step_v,
         )
         self._light = LightPath(description, instruments)
         self._session = OpenSession(description.folder, self._heaters, self._light, stack)
@@ -121,9 +122,9 @@ class Bench:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="optinc-bench-"))) / "bench"
             addresses = {name: f"simulated:{name}" for name in instrument_names(ports, kind)}
             write_bench_folder(folder, ports, addresses, kind=kind, **design)
-            if chip is not None:
-                write_hidden_chip(folder, chip)
             description = read_description(folder)
+            if chip is not None:
+                write_hidden_chip(folder, description.layout, chip)
             store = RecordStore(description.folder, description.chip)
             return cls._open(description, store, seed, stack.pop_all())
 

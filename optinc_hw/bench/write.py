@@ -32,6 +32,7 @@ _MEAN_POWER_PI = 2.25
 _VOLTAGE_MARGIN = 1.18
 _CURRENT_MARGIN = 1.7
 _FULL_VOLTAGE_V, _FULL_CURRENT_A = 12.0, 0.024
+_RAMP_STEP_V = 2.5
 
 _STATION_HEAD = """\
 # Instruments of the bench: a plain QCoDeS station file (qcodes.station.Station loads it unchanged).
@@ -60,7 +61,7 @@ settling:
   settle_s: {settle_s:<18}# ten thermal time constants of a heater
 
 ramp:                         # heater voltages never jump further than this
-  step_v: 2.5
+  step_v: {ramp_step_v}
   interval_s: 0.0002
 
 limits:
@@ -222,6 +223,7 @@ def _chip_text(layout: ChipLayout, wiring: DefaultWiring, design: Mapping[str, s
         heaters=count,
         detectors=len(layout.detectors),
         receivers="" if homodyne else _POWER_RECEIVERS,
+        ramp_step_v=_RAMP_STEP_V if homodyne else design["max_voltage_v"],  # a mesh alone is set in one step
         **design,
     )
     width = max(len(name) for name in layout.heaters) + 1
