@@ -104,13 +104,15 @@ class HeatedChip:
     def heater_current(self, heater: int) -> float:
         """Return the current through a heater in A; the resistance follows the power without lag."""
         self._check_heater(heater)
-        return float(self.heater_currents()[heater])
+        with self._lock:
+            self._follow_faults()
+            return float(self._heaters.currents_a()[heater])
 
     def heater_currents(self) -> FloatArray:
         """Return the currents (H,) through all heaters in A."""
         with self._lock:
             self._follow_faults()
-            return self._heaters.currents_a()
+            return self._heaters.currents_a().copy()
 
     def voltage_for_current(self, heater: int, current_a: float) -> float:
         """Return the voltage in V that drives ``current_a`` through a heater; infinite beyond thermal runaway."""

@@ -17,7 +17,7 @@ from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from optinc_hw.photonics.mesh_layout import MeshLayout
 from simulated_instruments._chip_content import ChipContent, drawn_chip
 from simulated_instruments._chip_file import read_chip, write_chip
-from simulated_instruments._chip_light import ChipLight
+from simulated_instruments._chip_light import ChipLight, Light
 from simulated_instruments._description import read_description
 from simulated_instruments._drift import Drift
 from simulated_instruments._effects import HiddenEffects
@@ -309,9 +309,9 @@ class HiddenChip(HeatedChip):
             instead of its share of the laser's. Losses on both sides count, gains of detectors do not.
         """
         with self._lock:
-            self._advance(self._clock.now())
-            wavelength_m = self._light.at(self._clock.now())[1]
-            return self._transmission(wavelength_m).matrix(self.parameters.input_amplitude)
+            now = self._clock.now()
+            self._advance(now)
+            return self._transmission(self._laser_at(now)[1]).matrix(self.parameters.input_amplitude)
 
     def detector_powers(self) -> FloatArray:
         """Return the (D,) optical powers in W on the photodiodes at the clock's present time."""
@@ -377,15 +377,17 @@ class HiddenChip(HeatedChip):
     def _powers(self, now: float) -> FloatArray:
         """Return the powers (D,) in W on the photodiodes."""
         self._advance(now)
-        power_w, wavelength_m = self._light.at(now)
-        if self._faults:
-            power_w, wavelength_m = self._faults.light(now, power_w, wavelength_m)
+        power_w, wavelength_m = self._laser_at(now)
         key, entering = self._lit.at(now)
         transmission = self._transmission(wavelength_m)
         if self._unit_powers is None or self._unit_powers_for != key:
             self._unit_powers, self._unit_powers_for = transmission.powers(entering), key
         powers: FloatArray = self._unit_powers * power_w
         return powers
+
+    def _laser_at(self, now: float) -> Light:
+        light = self._light.at(now)
+        return self._faults.light(now, *light) if self._faults else light
 
     def _transmission(self, wavelength_m: float) -> Transmission:
         """Return what the chip does to light at the heat that was last asked for."""

@@ -11,8 +11,7 @@ from test_hidden_bare_mesh import dense_matrix, heat_randomly
 from optinc_hw.errors import ConfigurationError
 from simulated_instruments import PRESETS, HiddenChip, HiddenEffects, coupler_mean
 from simulated_instruments._geometry import ArmSections
-
-FIRST = ("mzi_0_0_theta", "mzi_0_0_phi")
+from simulated_instruments.faults import ModeHop
 
 
 def test_crosstalk_of_both_signs_falls_with_distance_and_ends():
@@ -176,3 +175,21 @@ def test_loss_of_the_twenty_port_preset_is_that_of_the_chip_it_is_named_after():
         chip.set_lit_port(port)
         totals.append(chip.detector_powers().sum() / POWER_W)
     assert -10.0 * math.log10(np.mean(totals)) == pytest.approx(2.9, abs=0.15)
+
+
+def test_the_truth_follows_a_laser_that_hops():
+    """Light that falls on the detectors is that of the transfer matrix, faults of the laser included."""
+    chip = bare_chip(3, offset_range_rad=6.0, coupler_dispersion_rad_per_nm=0.01)
+    heat(chip, mzi_0_0_theta=1.0, mzi_1_1_phi=2.0)
+    before = chip.transfer_matrix()
+    chip.inject(ModeHop(shift_m=5e-9))
+    matrix = chip.transfer_matrix()
+    assert np.abs(matrix - before).max() > 0.01
+    np.testing.assert_allclose(chip.detector_powers(), POWER_W * np.abs(matrix[:, 0]) ** 2, rtol=1e-12)
+
+
+def test_currents_that_are_handed_out_are_nobody_elses():
+    chip = bare_chip(2)
+    chip.set_heater_voltages({0: 3.0})
+    chip.heater_currents()[:] = 0.0
+    assert chip.heater_current(0) > 0.0
