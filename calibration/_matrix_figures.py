@@ -1,5 +1,6 @@
 """Picture of a matrix comparison; matplotlib is imported only when one is drawn."""
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_HEADING = 110
+_NO_ERROR = 1e-9
 _DARK = 1e-3
 """Elements below this share of the largest have no phase to show."""
 
@@ -55,9 +58,10 @@ def matrix_figure(
         phase = np.where(np.abs(matrix) > _DARK * largest, np.angle(matrix), np.nan)
         _panel(figure, axes[row, 1], phase, f"phase in rad, {name}", "twilight", (-np.pi, np.pi))
     size = np.abs(result.error)
-    _panel(figure, axes[0, 2], size, "modulus of the error", "magma", (0.0, max(float(size.max()), 1e-300)))
+    _panel(figure, axes[0, 2], size, "modulus of the error", "magma", (0.0, max(float(size.max()), _NO_ERROR)))
     _bars(axes[1, 2], result.tvd)
-    figure.suptitle("\n".join(filter(None, [title, result.statement])), fontsize=9.5)
+    heading = [title, *textwrap.wrap(result.statement, _HEADING)]
+    figure.suptitle("\n".join(filter(None, heading)), fontsize=9.5)
     return figure
 
 
@@ -65,6 +69,7 @@ def _panel(
     figure: "Figure", axes: "Axes", values: Array, title: str, colours: str, limits: tuple[float, float]
 ) -> None:
     image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    axes.set_facecolor("0.7")
     axes.set_title(title, fontsize=9)
     axes.set_xlabel("input")
     axes.set_ylabel("output")
@@ -78,4 +83,4 @@ def _bars(axes: "Axes", distances: Array) -> None:
     axes.set_title("total variation distance of output powers, %", fontsize=9)
     axes.set_xlabel("lit input")
     axes.set_xticks(range(0, len(distances), max(1, len(distances) // 8)))
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 105.0 * max(float(distances.max()), _NO_ERROR))

@@ -46,7 +46,7 @@ def errors_over_sigma(found, truth):
     sure = found.sigma.max(axis=-1) < 0.1
     seen = compare_matrices(found.matrix * sure, truth * sure, gauge=found.gauge, normalise="none")
     along = (seen.error * np.exp(-1j * np.angle(truth)))[sure]
-    return np.stack([along.real, along.imag], axis=-1) / found.sigma[sure], seen
+    return np.stack([along.real, along.imag], axis=-1) / np.maximum(found.sigma[sure], 1e-12), seen
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 16])

@@ -1,0 +1,99 @@
+"""Transfer matrices measured on a simulated bench through its drivers, with modulators that do not close."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from test_calibration_record import record_of
+from twins import matched_twin
+
+from calibration import NoiseModel
+from calibration._matrix_compare import compare_matrices
+from calibration._matrix_measure import (
+    ModulatedInputs,
+    measure_generic_inputs,
+    measure_homodyne,
+    measure_two_port,
+)
+from calibration._matrix_sources import twin_matrix
+from optinc_hw.bench import Bench
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import ChipLayout
+from optinc_hw.photonics.program import modulator_range
+from optinc_hw.units import dbm_to_watt
+from simulated_instruments import HiddenChip
+
+NOISE = NoiseModel(1e-3, 1e-9)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """A bench whose record is the truth, but for what a twin cannot hold (each arm's own loss)."""
+    with Bench.simulated(ports=4, seed=1) as bench:
+        hidden = HiddenChip.from_seed(1, 4)
+        truth = hidden.parameters
+        twin = matched_twin(hidden, dbm_to_watt(bench.description.chip.laser.power_dbm))
+        own = np.diagonal(twin.crosstalk)
+        twin = replace(twin, crosstalk=twin.crosstalk / own, efficiency=twin.efficiency * own)
+        electrical = {"resistance_ohm": truth.resistance_ohm, "beta_per_w": truth.resistance_growth_per_w}
+        bench.save_record(record_of(twin, **electrical))
+        power = np.random.default_rng(3).uniform(0.0, 0.03, len(twin.offset))
+        opened = twin.layout.attenuator
+        power[opened] = ((np.pi - twin.offset) % (2 * np.pi) / twin.efficiency)[opened]
+        bench.set_voltages(bench.interlock.voltage(power))
+        bench.settle()
+        bench.light(on=True)
+        yield bench
+
+
+@pytest.fixture(scope="module")
+def homodyne(bench):
+    return measure_homodyne(bench, repeats=3)
+
+
+@pytest.fixture
+def inputs(bench):
+    return ModulatedInputs(bench, NOISE, lambda *_: None)
+
+
+def test_homodyne_receivers_measure_what_the_twin_says(bench, homodyne):
+    twin = bench.require_record().twin()
+    expected = twin_matrix(twin, bench.interlock.power(bench.voltages))
+    assert (homodyne.verdict, homodyne.gauge) == ("good", "none")
+    assert compare_matrices(homodyne.matrix, expected, "global", "none").residual < 0.02
+
+
+@pytest.mark.parametrize(
+    ("measure", "readings"),
+    [
+        (lambda inputs: measure_two_port(inputs, steps=8), 4 + 3 * 8),
+        (lambda inputs: measure_generic_inputs(inputs, np.random.default_rng(0)), 24),
+    ],
+)
+def test_powers_alone_measure_the_same_matrix(bench, inputs, homodyne, measure, readings):
+    before, count = bench.voltages, bench.readings
+    found = measure(inputs)
+    assert bench.readings - count == readings
+    np.testing.assert_array_equal(bench.voltages, before)
+    assert found.verdict == "good", found.reason
+    seen = compare_matrices(found.matrix, homodyne.matrix, "outputs", "none")
+    assert seen.fidelity > 0.9999
+    assert seen.residual < 0.01
+
+
+def test_closed_modulators_leak_and_the_source_says_so(bench, inputs):
+    full, floor = modulator_range(bench.require_record().twin())
+    entered, powers = inputs.measure("one input", np.eye(4, dtype=complex)[:1])
+    assert np.abs(entered[0, 0]) == pytest.approx(full.min(), rel=1e-6)
+    assert np.abs(entered[0, 1:]) == pytest.approx(floor[1:], rel=1e-3)
+    assert floor[1:].min() > 0.01 * full.min()
+    assert powers.shape == (1, 4)
+
+
+def test_sources_of_other_chips_are_refused():
+    bare = SimpleNamespace(layout=ChipLayout(2, inputs="ports", receivers="power"))
+    with pytest.raises(CalibrationError, match="no input modulators"):
+        ModulatedInputs(bare, NOISE, lambda *_: None)
+    with pytest.raises(CalibrationError, match="no homodyne receivers"):
+        measure_homodyne(bare)
