@@ -1,6 +1,6 @@
 """Tables that the command line shows to people; made here, printed there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -9,7 +9,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from calibration import CalibrationRecord, Verification
     from optinc_hw._doctor import Diagnosis
-    from optinc_hw.bench import BenchReport, ServedBench
+    from optinc_hw.bench import BenchReport, RecordRow, ServedBench
     from optinc_hw.demo import DemoSummary
 
 
@@ -95,11 +95,35 @@ def record_table(record: "CalibrationRecord") -> Table:
     """Return the quality of a calibration."""
     quality = record.quality
     table = _table("Calibration", "figure", "value", numbers=("value",))
-    table.add_row("ports", str(record.ports))
+    kind = "bare mesh" if record.layout.bare else f"inputs: {record.inputs}, receivers: {record.receivers}"
+    table.add_row("chip", f"{record.ports} ports, {kind}")
+    table.add_row("kind", "full calibration" if record.provenance.kind == "full" else "correction for drift")
     table.add_row("readings (all detectors each)", str(quality.readings))
+    if quality.fit_readings is not None:
+        table.add_row("of these in the fit", str(quality.fit_readings))
     table.add_row("noise of a reading, relative", f"{100 * quality.noise_relative:.3f} %")
     table.add_row("noise of a reading, without light", f"{quality.noise_floor_w * 1e9:.2f} nW")
     table.add_row(f"residual over noise ({quality.held_out_settings} settings)", f"{quality.residual_over_noise:.2f}")
+    if quality.held_out_tvd is not None:
+        table.add_row("total variation distance of these", f"{100 * quality.held_out_tvd:.3f} %")
+    return table
+
+
+def history_table(rows: "Sequence[RecordRow]") -> Table:
+    """Return the calibrations of a bench."""
+    numbers = ("readings", "residual", "TVD")
+    table = _table("Calibrations", "made (UTC)", "file", "in force", "kind", "corrects", *numbers, numbers=numbers)
+    files = {row.content_hash: row.file for row in rows if row.content_hash is not None}
+    for row in rows:
+        if row.problem is not None:
+            table.add_row("", escape(row.file), "yes" if row.in_force else "", "[bold red]no record[/]", *[""] * 4)
+            continue
+        parent = "" if row.parent_hash is None else files.get(row.parent_hash, row.parent_hash[-8:])
+        tvd = "" if row.held_out_tvd is None else f"{100 * row.held_out_tvd:.3f} %"
+        table.add_row(
+            f"{row.created_utc:%Y-%m-%d %H:%M:%S}", escape(row.file), "yes" if row.in_force else "", row.kind,
+            escape(parent), str(row.readings), f"{row.residual_over_noise:.2f}", tvd,
+        )  # fmt: skip
     return table
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,14 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _PLAIN_WIDTH = 140
 _LONGEST_WAIT_S = 1.0
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class ChipKind(StrEnum):
+    """Kinds of chips that ``optinc init`` writes benches for."""
+
+    HOMODYNE = "homodyne"
+    MESH = "mesh"
+
 
 app = typer.Typer(
     name="optinc",
@@ -123,12 +132,16 @@ def init(
     context: typer.Context,
     bench: BenchFolder,
     ports: Annotated[int, typer.Option(min=2, max=64, help="Ports of the chip.")] = 8,
+    kind: Annotated[ChipKind, typer.Option(help="With homodyne receivers, or a bare mesh.")] = ChipKind.HOMODYNE,
+    resistance_ohm: Annotated[float, typer.Option(help="Design resistance of a heater in ohm.")] = 1200.0,
+    p_pi_w: Annotated[float, typer.Option(help="Design power of a heater in W for a phase of pi.")] = 0.020,
 ) -> None:
     """Write a bench folder with the default wiring, to be edited."""
     with _reported(context):
         from optinc_hw.bench import instrument_names, write_bench_folder
 
-        write_bench_folder(bench, ports, _placeholder_addresses(instrument_names(ports)))
+        addresses = _placeholder_addresses(instrument_names(ports, kind.value))
+        write_bench_folder(bench, ports, addresses, kind=kind.value, resistance_ohm=resistance_ohm, p_pi_w=p_pi_w)
         typer.echo(str(bench))
         _note(
             "now put the addresses of your instruments into station.yaml, your wiring and limits into chip.yaml, and "
@@ -143,10 +156,16 @@ def calibrate(
     simulate: SimulateFlag = False,
     seed: SeedOption = 0,
     out: Annotated[Path | None, typer.Option(help="netCDF file for raw data; default: beside chip.yaml.")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="Readings that it may take, of a bare mesh.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="File of an interrupted run, to go on with.")
+    ] = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Calibrate the chip of a bench and put the result in force.  Raises heaters and laser."""
+    options: dict[str, Any] = {"budget": budget, "resume": resume}  # Any: as calibrate() takes them
+    options = {name: value for name, value in options.items() if value is not None}
     with _reported(context):
         from optinc_hw._tables import record_table
         from optinc_hw.bench import Bench
@@ -158,9 +177,9 @@ def calibrate(
             from calibration import calibrate as run_calibration
 
             with _progress() as progress:
-                record = run_calibration(opened, seed=seed, data_file=out, progress=progress)
+                record = run_calibration(opened, seed=seed, data_file=out, progress=progress, **options)
             saved = opened.save_record(record)
-        data = out or opened.folder / record.provenance.data_file
+        data = out or resume or opened.folder / record.provenance.data_file
         content = {"record": str(saved), "data": str(data), "quality": record.quality.model_dump(mode="json")}
         _show(as_json, content, record_table(record))
         _note(f"record in force: {saved}")
@@ -194,6 +213,21 @@ def verify(
         if not verification.good:
             _complain("the record no longer describes this chip; run optinc calibrate")
             raise typer.Exit(EXIT_FAILURE)
+
+
+@app.command()
+def history(context: typer.Context, bench: BenchFolder, as_json: JsonFlag = False) -> None:
+    """List the calibrations of a bench, and which one corrects which; no instrument is touched."""
+    with _reported(context):
+        from optinc_hw._tables import history_table
+        from optinc_hw.bench import record_history
+
+        rows = record_history(bench)
+        listed = [asdict(row) | {"created_utc": row.created_utc and row.created_utc.isoformat()} for row in rows]
+        _show(as_json, {"records": listed}, history_table(rows))
+        for row in rows:
+            if row.problem is not None:
+                _complain(row.problem)
 
 
 @app.command()
@@ -301,9 +335,9 @@ def _placeholder_addresses(names: tuple[str, ...]) -> dict[str, str]:
     """Addresses of the right form, each its own, for the owner to replace."""
     addresses = {}
     for index, name in enumerate(names):
-        heater = name.startswith("heaters")
+        serial = name.startswith("heaters") or name == "input_switch"
         port = 5000 if name == "laser" else 5025
-        addresses[name] = f"/dev/ttyUSB{index}" if heater else f"TCPIP0::192.168.1.{20 + index}::{port}::SOCKET"
+        addresses[name] = f"/dev/ttyUSB{index}" if serial else f"TCPIP0::192.168.1.{20 + index}::{port}::SOCKET"
     return addresses
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from bench_fakes import write_fake_folder
 
-from optinc_hw.bench import Bench, BenchTileRunner
+from optinc_hw.bench import Bench, BenchTileRunner, record_history
+from optinc_hw.bench._record_store import RecordStore
+from optinc_hw.bench.chip_file import read_chip_file
 from optinc_hw.bench.record import CalibrationRecord, Provenance, Quality
 from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError
 from optinc_hw.photonics import TwinParameters
@@ -163,10 +165,67 @@ def test_an_unwritable_folder_leaves_the_former_record_in_force(folder, monkeypa
 
 def test_a_record_that_cannot_be_written_is_a_configuration_error_too(folder):
     record = make_record()
-    (folder / f"calibration_{record.content_hash[-12:]}.json").mkdir()
+    (folder / f"calibration_20260101T000000_{record.content_hash[-8:]}.json").mkdir()
     with Bench.open(folder) as bench:
         before = (folder / "chip.yaml").read_text()
         with pytest.raises(ConfigurationError, match=r"chip\.yaml still names the former record"):
             bench.save_record(record)
         assert bench.record is None
     assert (folder / "chip.yaml").read_text() == before
+
+
+def drifted(record, hour):
+    """A correction of ``record``, made on the same day."""
+    other = make_record(resistance=1210.0)
+    made = other.provenance.model_copy(
+        update={
+            "created_utc": datetime(2026, 1, 1, hour, tzinfo=UTC),
+            "kind": "drift",
+            "parent_hash": record.content_hash,
+        }
+    )
+    return other.model_copy(update={"provenance": made})
+
+
+def test_former_records_stay_and_are_listed_with_what_they_correct(folder):
+    first = make_record()
+    second = drifted(first, 5)
+    assert record_history(folder) == ()
+    with Bench.open(folder) as bench:
+        paths = [bench.save_record(first), bench.save_record(second)]
+    (folder / "calibration_broken.json").write_text("{}")
+    broken, *rows = record_history(folder)
+    assert [row.file for row in rows] == [path.name for path in paths]
+    assert [row.file[:27] for row in rows] == ["calibration_20260101T000000", "calibration_20260101T050000"]
+    assert [(row.in_force, row.kind) for row in rows] == [(False, "full"), (True, "drift")]
+    assert rows[1].parent_hash == rows[0].content_hash == first.content_hash
+    assert (rows[0].readings, rows[0].residual_over_noise, rows[0].held_out_tvd) == (100, 1.5, None)
+    assert (broken.file, broken.in_force, broken.created_utc) == ("calibration_broken.json", False, None)
+    assert "has no content_hash" in broken.problem
+    with Bench.open(folder) as bench:
+        assert bench.record == second
+
+
+def test_records_of_simulated_sessions_stay_too(folder):
+    first = make_record()
+    chip = read_chip_file(folder)
+    store = RecordStore(folder, chip, "calibration_simulated_3.json")
+    store.save(first)
+    store.save(first)
+    store.save(drifted(first, 7))
+    former, present = record_history(folder)
+    assert former.file == f"calibration_simulated_3_20260101T000000_{first.content_hash[-8:]}.json"
+    assert present.file == "calibration_simulated_3.json"
+    assert store.load() == drifted(first, 7)
+    (folder / "calibration_simulated_3.json").write_text("no record")
+    store.save(first)
+    assert store.load() == first
+
+
+def test_a_record_in_force_that_is_gone_is_listed_with_its_problem(folder):
+    with Bench.open(folder) as bench:
+        path = bench.save_record(make_record())
+    path.unlink()
+    (row,) = record_history(folder)
+    assert row.in_force
+    assert "cannot read the calibration record" in row.problem

@@ -154,6 +154,55 @@ def test_calibrate_then_verify_on_simulated_instruments(folder, tmp_path):
     assert json.loads(same.stdout)["good"] is True
 
 
+def test_init_writes_a_bench_of_a_bare_mesh(tmp_path):
+    options = ["--ports", 3, "--kind", "mesh", "--p-pi-w", 0.0012, "--resistance-ohm", 1540]
+    assert run("init", tmp_path / "mesh", *options).exit_code == 0
+    report = check_bench(tmp_path / "mesh")
+    assert (report.receivers, len(report.inputs), len(report.heaters)) == ("power", 3, 6)
+    assert {row.role for row in report.instruments} == {"heaters", "laser", "meter", "switch"}
+    assert report.heaters[0].max_power_w == pytest.approx(0.0036)
+
+
+def test_calibrate_passes_budget_and_resume_on(folder, monkeypatch, tmp_path):
+    from test_bench_record import make_record
+
+    asked = {}
+
+    def pretend(bench, **options):
+        asked.update(options)
+        return make_record(ports=2)
+
+    monkeypatch.setattr("calibration.calibrate", pretend)
+    interrupted = tmp_path / "run.nc"
+    interrupted.write_bytes(b"data")
+    result = run("calibrate", folder, "--simulate", "--budget", 500, "--resume", interrupted, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert (asked["budget"], asked["resume"], asked["seed"]) == (500, interrupted, 0)
+    assert json.loads(result.stdout)["data"] == str(interrupted)
+    asked.clear()
+    shown = run("calibrate", folder, "--simulate")
+    assert set(asked) == {"seed", "data_file", "progress"}
+    assert "full calibration" in shown.stdout
+    assert run("calibrate", folder, "--simulate", "--resume", tmp_path / "nowhere.nc").exit_code == 2
+
+
+def test_history_lists_the_calibrations_of_a_bench(folder):
+    from test_bench_record import make_record
+
+    assert json.loads(run("history", folder, "--json").stdout) == {"records": []}
+    with Bench.open(folder, simulate=True, seed=7) as bench:
+        bench.save_record(make_record(ports=2))
+    (folder / "calibration_old.json").write_text("{}")
+    result = run("history", folder, "--json")
+    assert result.exit_code == 0
+    broken, row = json.loads(result.stdout)["records"]
+    assert (row["file"], row["created_utc"]) == ("calibration_simulated_7.json", "2026-01-01T00:00:00+00:00")
+    assert (row["kind"], row["in_force"], row["residual_over_noise"]) == ("full", False, 1.5)
+    assert "has no content_hash" in broken["problem"]
+    assert "calibration_old.json" in result.stderr
+    assert "calibration_simulated_7.json" in run("history", folder).stdout
+
+
 def summary(**changes):
     values = {
         "version": "1", "ports": 8, "seed": 0, "readings": 5000, "bench_readings": 9000,

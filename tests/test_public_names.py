@@ -23,8 +23,9 @@ NAMES = {
     """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
-        InputRow InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip ServedBench StationFile TileRunner TwinTileRunner
-        WiringRow check_bench instrument_names measure_transfer_matrix read_description serve_bench write_bench_folder
+        InputRow InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip RecordRow ServedBench StationFile TileRunner
+        TwinTileRunner WiringRow check_bench instrument_names measure_transfer_matrix read_description record_history
+        serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """
         Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner

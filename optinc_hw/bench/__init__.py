@@ -13,6 +13,7 @@ from optinc_hw.bench.bench import Bench  # noqa: E402 - nothing of ours may be i
 from optinc_hw.bench.check import BenchReport, InputRow, InstrumentRow, MeshRow, WiringRow, check_bench  # noqa: E402
 from optinc_hw.bench.chip_file import ChipFile  # noqa: E402
 from optinc_hw.bench.description import BenchDescription, read_description  # noqa: E402
+from optinc_hw.bench.history import RecordRow, record_history  # noqa: E402
 from optinc_hw.bench.interlock import Interlock  # noqa: E402
 from optinc_hw.bench.phases import PhaseDrive, measure_transfer_matrix  # noqa: E402
 from optinc_hw.bench.readings import DetectorReading, HeaterReading  # noqa: E402
@@ -41,6 +42,7 @@ __all__ = [
     "MeshRow",
     "PhaseDrive",
     "PhotonicChip",
+    "RecordRow",
     "ServedBench",
     "StationFile",
     "TileRunner",
@@ -50,6 +52,7 @@ __all__ = [
     "instrument_names",
     "measure_transfer_matrix",
     "read_description",
+    "record_history",
     "serve_bench",
     "write_bench_folder",
 ]

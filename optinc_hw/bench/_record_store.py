@@ -1,7 +1,9 @@
 """Where the calibration record in force lives: beside chip.yaml, which points to it."""
 
+import logging
 import re
 from dataclasses import dataclass
+from datetime import UTC
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ from optinc_hw.units import dbm_to_watt, nm_to_m
 
 if TYPE_CHECKING:
     from optinc_hw.bench.record import CalibrationRecord
+
+_log = logging.getLogger(__name__)
 
 _SAME_LIGHT = 1e-6
 """Relative difference of laser power or wavelength that is only rounding."""
@@ -99,6 +103,9 @@ class RecordStore:
     def save(self, record: "CalibrationRecord") -> Path:
         """Write ``record`` beside chip.yaml and make it the record in force; each file changes at once or not at all.
 
+        Former records stay: every record has a file of its own, named by its time and hash. Where the name is given
+        (``private_name``), the record that had it before gets such a name.
+
         Raises
         ------
         CalibrationError
@@ -107,9 +114,11 @@ class RecordStore:
             If a file cannot be written.
         """
         self.check(record)
-        name = self.private_name or f"calibration_{re.sub(r'[^0-9A-Za-z]', '', record.content_hash)[-12:]}.json"
+        name = self.private_name or _name_of(record)
         path = self.folder / name
         try:
+            if self.private_name is not None and path.is_file():
+                self._put_aside(path, record)
             record.save(path)
             if self.private_name is None:
                 _point_to(self.folder / CHIP_FILE, name)
@@ -119,6 +128,21 @@ class RecordStore:
                 f"make room or the folder writable"
             ) from error
         return path
+
+    def _put_aside(self, path: Path, successor: "CalibrationRecord") -> None:
+        """Give the record at ``path`` a name of its own; one that cannot be read is no part of the history."""
+        try:
+            former = type(successor).load(path)
+        except CalibrationError as error:
+            _log.warning("%s is replaced: %s", path, error)
+            return
+        if former != successor:
+            path.replace(path.with_name(_name_of(former, stem=path.stem)))
+
+
+def _name_of(record: "CalibrationRecord", stem: str = "calibration") -> str:
+    made = record.provenance.created_utc.astimezone(UTC)
+    return f"{stem}_{made:%Y%m%dT%H%M%S}_{record.content_hash[-8:]}.json"
 
 
 def _point_to(chip_file: Path, name: str) -> None:
