@@ -25,11 +25,13 @@ _OFFSETS = ("offset", "output", "input")
 _SHARED = (*_OFFSETS, "efficiency", "common_efficiency", "common_eta", "common_loss")
 _ETA_STARTS = (0.0, 0.06, -0.06)
 _COARSE, _SHARED_EFFORT = Effort(5, False, 0.03), Effort(4, False, 0.03)
-_ALL, _EXACT = Effort(12, False, 0.2), Effort(8, True, 0.01)
+_ALL, _MORE, _EXACT = Effort(12, False, 0.2), Effort(4, False, 0.2), Effort(6, True, 0.06)
 _FEW_PER_PORT = 50
 """Readings per port that the coarse stages look at."""
 _SPOILT = 12.0
-"""A reading this much worse than the median one is no noise but a fault."""
+"""A reading whose residual over noise is this much more than the median one's may be spoilt by a fault."""
+_GROSS, _GROSS_SHARE = 10.0, 0.006
+"""A grossly wrong reading misses this many times the median share of its power, and of this share."""
 _SAMPLE = (1e-2, 150)
 
 
@@ -150,7 +152,7 @@ def refit(
     _check(data, fit.space.start)
     with _one_thread():
         fitter = _Fitter(data, fit.space.start, noise, on_step, fit.space.free)
-        return fitter.finish(fit.space, fit.vector, rounds, np.random.default_rng(0))
+        return fitter.resume(fit, rounds)
 
 
 def _check(data: MeshData, start: TwinParameters) -> None:
@@ -186,7 +188,7 @@ class _Fitter:
         self._data, self._start, self._noise, self._free = data, start, noise, free
         self._on_step, self._steps = on_step, 0
         self._readings = Readings(data, noise)
-        self._spoilt = np.empty(0, dtype=np.intp)
+        self._spoilt = np.zeros(len(data), dtype=np.bool_)
 
     def run(self, widths: PriorWidths, rounds: int, reach: float, seed: int) -> MeshFit:
         """Fit from a rough start."""
@@ -194,20 +196,24 @@ class _Fitter:
         rng = np.random.default_rng(seed)
         vector = self._coarse(space, rng)
         vector = self._descend(space, vector, _ALL).vector
+        self._leave_out(space, vector)
         return self.finish(space, vector, rounds, rng)
 
     def finish(self, space: MeshSpace, vector: Array, rounds: int, rng: np.random.Generator) -> MeshFit:
         """Fit with the true noise and learn the widths."""
-        self._leave_out(space, vector)
-        for turn in range(rounds):
+        for _ in range(rounds):
             space = space.with_widths(learn_widths(space, vector, self._deviations(space, vector, rng)))
             end = self._descend(space, vector, _EXACT)
             vector = end.vector
-            if turn < rounds - 1:
-                self._leave_out(space, vector)
-        if not rounds:
+        if not rounds or self._leave_out(space, vector, exact=True):
             end = self._descend(space, vector, _EXACT)
-        return MeshFit(space.twin(end.vector), end.chi, self._steps, self._spoilt, space, end.vector)
+        return MeshFit(space.twin(end.vector), end.chi, self._steps, np.flatnonzero(self._spoilt), space, end.vector)
+
+    def resume(self, fit: MeshFit, rounds: int) -> MeshFit:
+        """Fit from the end of another fit."""
+        vector = self._descend(fit.space, fit.vector, _MORE).vector
+        self._leave_out(fit.space, vector)
+        return self.finish(fit.space, vector, rounds, np.random.default_rng(0))
 
     def _coarse(self, space: MeshSpace, rng: np.random.Generator) -> Array:
         """Offsets, then what elements share, on part of the readings."""
@@ -241,12 +247,21 @@ class _Fitter:
         sample, _ = conjugate_gradients(equations.multiply, equations.preconditioner(), right, *_SAMPLE)
         return sample[None]
 
-    def _leave_out(self, space: MeshSpace, vector: Array) -> None:
-        """Find readings that a fault has spoilt: far worse than the median, and never before all others fit."""
+    def _leave_out(self, space: MeshSpace, vector: Array, *, exact: bool = False) -> bool:
+        """Leave out readings that a fault has spoilt and say whether these are others than before.
+
+        As long as the model is still poor, only gross faults can be told from it; what does not fit in although it
+        counts with its true noise is a fault too.
+        """
         every = Readings(self._data, self._noise)
-        squares = (every.residual(every.point(space, vector)) / every.sigma) ** 2
-        valid = np.maximum(every.valid.sum(axis=1), 1)
-        chi = np.sqrt(squares.sum(axis=1) / valid)
-        bad = chi > _SPOILT * max(1.0, float(np.median(chi)))
-        self._spoilt = np.flatnonzero(bad)
-        self._readings = Readings(self._data, self._noise, ~bad)
+        residual = every.residual(every.point(space, vector))
+        chi = np.sqrt(np.sum((residual / every.sigma) ** 2, axis=1) / np.maximum(every.valid.sum(axis=1), 1))
+        total = np.maximum(np.sum(np.nan_to_num(self._data.readings_w), axis=1), np.finfo(float).tiny)
+        share = np.abs(residual).sum(axis=1) / total
+        far = chi > _SPOILT * max(1.0, float(np.median(chi)))
+        gross = share > _GROSS * max(_GROSS_SHARE, float(np.median(share)))
+        spoilt = far if exact else far & gross
+        changed = bool(np.any(spoilt != self._spoilt))
+        self._spoilt = spoilt
+        self._readings = Readings(self._data, self._noise, ~spoilt)
+        return changed

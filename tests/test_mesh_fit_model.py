@@ -1,0 +1,121 @@
+"""Predicted powers of bare meshes and their derivatives: against the chip model and central differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibration._mesh_fit import predict
+from calibration._mesh_linear import MeshPoint
+from calibration._mesh_solve import NormalEquations, conjugate_gradients
+from calibration._mesh_space import BLOCKS, MeshSpace, PriorWidths
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import MeshPhases, RectangularLayout, TriangularLayout, mesh_matrix
+from tests.mesh_truths import P_PI, exact, rough, settings, truth
+
+STEP = 1e-6
+
+
+def random_point(seed=0, ports=4, readings=9, **flaws):
+    rng = np.random.default_rng(seed)
+    chip = truth(ports, seed, **flaws)
+    space = MeshSpace(rough(chip, rng), np.full(len(chip.offset), P_PI), PriorWidths())
+    vector = space.centre + 0.5 * space.sigma * rng.standard_normal(space.size)
+    power_w, lit = settings(chip, readings, rng)
+    return space, vector, power_w, lit, rng
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [None, TriangularLayout(5), RectangularLayout(5).without([(0, 2), (3, 1)])],
+    ids=["rectangular", "triangular", "gaps"],
+)
+def test_powers_are_those_of_the_chip_model(mesh):
+    chip = truth(5, 3, mean=0.05, arm_loss=0.03, second_order=(2e-3, 1e-3), mesh=mesh)
+    power_w, lit = settings(chip, 37, np.random.default_rng(0))
+    np.testing.assert_allclose(predict(chip, power_w, lit), exact(chip, power_w, lit), rtol=1e-10, atol=1e-14)
+
+
+def test_powers_are_squares_of_the_mesh_matrix():
+    chip = truth(4, 1, mean=-0.04)
+    power_w, lit = settings(chip, 3, np.random.default_rng(0))
+    flaws, before = chip.mesh_imperfections()
+    phases = chip.phases(power_w)
+    for row in range(3):
+        theta, phi = phases[row, chip.layout.mesh_theta], phases[row, chip.layout.mesh_phi]
+        matrix = mesh_matrix(MeshPhases(chip.layout.mesh, theta, phi, np.zeros(4)), flaws) * before
+        amplitudes = matrix[:, lit[row]] * chip.input_amplitude[lit[row]]
+        expected = chip.gain * np.abs(amplitudes) ** 2
+        np.testing.assert_allclose(predict(chip, power_w, lit)[row], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("block", [name for name in BLOCKS if "efficiency" not in name])
+def test_derivatives_are_central_differences(block):
+    space, vector, power_w, lit, rng = random_point(arm_loss=0.02, second_order=(2e-3, 1e-3))
+    direction = np.zeros(space.size)
+    direction[space.slices[block]] = rng.standard_normal(direction[space.slices[block]].shape)
+    ahead, behind = (MeshPoint(space, vector + s * STEP * direction, power_w, lit).predicted for s in (1, -1))
+    derivative = MeshPoint(space, vector, power_w, lit).apply(direction)
+    expected = (ahead - behind) / (2 * STEP)
+    np.testing.assert_allclose(derivative, expected, atol=1e-7 * np.abs(expected).max() + 1e-10)
+
+
+def test_derivatives_by_efficiencies_are_central_differences_without_second_order():
+    space, vector, power_w, lit, rng = random_point()
+    space = space.with_free(set(BLOCKS) - {"second_order"})
+    vector[space.slices["second_order"]] = 0.0
+    direction = np.zeros(space.size)
+    direction[space.slices["efficiency"]] = rng.standard_normal(len(space.start.offset))
+    direction[space.slices["common_efficiency"]] = 0.3
+    ahead, behind = (MeshPoint(space, vector + s * STEP * direction, power_w, lit).predicted for s in (1, -1))
+    derivative = MeshPoint(space, vector, power_w, lit).apply(direction)
+    np.testing.assert_allclose(derivative, (ahead - behind) / (2 * STEP), atol=1e-6)
+
+
+def test_transposed_product_is_the_adjoint():
+    space, vector, power_w, lit, rng = random_point(readings=21)
+    point = MeshPoint(space, vector, power_w, lit)
+    direction, weights = rng.standard_normal(space.size), rng.standard_normal(point.predicted.shape)
+    assert np.sum(weights * point.apply(direction)) == pytest.approx(point.apply_transposed(weights) @ direction)
+
+
+def test_dense_rows_are_the_products_with_unit_vectors():
+    space, vector, power_w, lit, _ = random_point(ports=3, readings=5)
+    point = MeshPoint(space, vector, power_w, lit)
+    _, rows = point.dense_rows()
+    for index in range(space.dense_size):
+        unit = np.zeros(space.size)
+        unit[index] = 1.0
+        np.testing.assert_allclose(rows[..., index], point.apply(unit), atol=1e-12)
+
+
+def test_twin_of_a_vector_predicts_what_the_vector_predicts():
+    space, vector, power_w, lit, _ = random_point(arm_loss=0.02, second_order=(2e-3, 1e-3))
+    point = MeshPoint(space, vector, power_w, lit)
+    twin = space.twin(vector)
+    np.testing.assert_allclose(exact(twin, power_w, lit), point.predicted, rtol=1e-9)
+    np.testing.assert_array_equal(np.diagonal(twin.crosstalk), 1.0)
+
+
+def test_a_stuck_heater_moves_nothing():
+    chip = truth(4, 0)
+    chip = replace(chip, stuck=("mzi_1_1_theta",))
+    power_w, lit = settings(chip, 5, np.random.default_rng(0))
+    moved = power_w.copy()
+    moved[:, chip.layout.heater_index["mzi_1_1_theta"]] = 0.0
+    np.testing.assert_array_equal(predict(chip, power_w, lit), predict(chip, moved, lit))
+
+
+def test_normal_equations_are_solved():
+    space, vector, power_w, lit, rng = random_point(ports=3, readings=30)
+    point = MeshPoint(space, vector, power_w, lit)
+    equations = NormalEquations(space, point, np.full(point.predicted.shape, 1e3))
+    matrix = np.stack([equations.multiply(unit) for unit in np.eye(space.size)])
+    wanted = space.sigma * rng.standard_normal(space.size)
+    solved, _ = conjugate_gradients(equations.multiply, equations.preconditioner(), matrix @ wanted, 1e-8, 2000)
+    np.testing.assert_allclose(solved / space.sigma, wanted / space.sigma, atol=1e-4)
+
+
+def test_overflow_is_an_error_of_ours():
+    with pytest.raises(CalibrationError, match="overflows"):
+        conjugate_gradients(lambda x: x * np.inf, lambda x: x, np.ones(2), 1e-3, 5)
