@@ -2,6 +2,25 @@
 
 from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, fit_phase_curve
+from calibration._curves_extreme import Extreme, find_extreme
+from calibration._electrical_ground import CommonGround, fit_common_ground, measure_common_ground
+from calibration._matrix import TransferMatrix, total_variation
+from calibration._matrix_compare import MatrixComparison, compare_matrices
+from calibration._matrix_figures import matrix_figure
+from calibration._matrix_inputs import InputPhases, coherent_readings, find_input_phases
+from calibration._matrix_measure import (
+    CoherentInputs,
+    ModulatedInputs,
+    coherent_settings,
+    measure_generic_inputs,
+    measure_homodyne,
+    measure_two_port,
+)
+from calibration._matrix_null_space import InvisibleCombination, NullSpace, invisible_combinations
+from calibration._matrix_pairs import plan_pairs
+from calibration._matrix_retrieval import generic_fields, matrix_from_generic_inputs
+from calibration._matrix_sources import matrix_from_fields, matrix_from_repeats, matrix_from_twin, twin_matrix
+from calibration._matrix_two_port import matrix_from_two_port
 from calibration._resistance import ResistanceFit, fit_resistance
 from calibration._run_file import RunData, read_run
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
@@ -9,18 +28,48 @@ from optinc_hw.bench import CalibrationRecord
 
 __all__ = [
     "CalibrationRecord",
+    "CoherentInputs",
+    "CommonGround",
+    "Extreme",
+    "InputPhases",
+    "InvisibleCombination",
+    "MatrixComparison",
+    "ModulatedInputs",
     "NoiseModel",
+    "NullSpace",
     "PhaseCurveFit",
     "ResistanceFit",
     "RunData",
     "Settings",
+    "TransferMatrix",
     "TwinFit",
     "Verification",
     "calibrate",
+    "coherent_readings",
+    "coherent_settings",
+    "compare_matrices",
+    "find_extreme",
+    "find_input_phases",
+    "fit_common_ground",
     "fit_phase_curve",
     "fit_resistance",
     "fit_twin",
+    "generic_fields",
+    "invisible_combinations",
+    "matrix_figure",
+    "matrix_from_fields",
+    "matrix_from_generic_inputs",
+    "matrix_from_repeats",
+    "matrix_from_twin",
+    "matrix_from_two_port",
+    "measure_common_ground",
+    "measure_generic_inputs",
+    "measure_homodyne",
+    "measure_two_port",
+    "plan_pairs",
     "read_run",
     "residual_over_noise",
+    "total_variation",
+    "twin_matrix",
     "verify",
 ]

@@ -239,10 +239,12 @@ def fit_shape(sweep: Sweep, terms: Terms, start: Array, limits: tuple[float, flo
     damping, settled = 1e-4, 0
     for _ in range(steps):
         jacobian = best.jacobian().reshape(-1, len(start))
+        scale = np.maximum(np.linalg.norm(jacobian, axis=0), _TINY)
+        jacobian = jacobian / scale
         normal, slope = jacobian.T @ jacobian, jacobian.T @ best.residual.reshape(-1)
         while True:
-            damped = normal + np.diag(damping * np.maximum(np.diag(normal), _TINY))
-            tried = Projection(sweep, terms, _bounded(best.shape + np.linalg.solve(damped, slope), terms, limits))
+            step = np.linalg.solve(normal + damping * np.eye(len(start)), slope) / scale
+            tried = Projection(sweep, terms, _bounded(best.shape + step, terms, limits))
             move = float(np.abs(tried.shape - best.shape).max()) / max(1.0, abs(best.shape[0]))
             if tried.cost <= best.cost or move < _SMALL_STEP:
                 break

@@ -1,0 +1,269 @@
+"""Search for a null or a maximum in one setting: attenuators, modulators, a local oscillator's phase."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from optinc_hw.errors import CalibrationError
+
+MAX_EVALUATIONS = 40
+"""Readings that a search may take unless told otherwise."""
+_GOLDEN = (3.0 - np.sqrt(5.0)) / 2.0
+_FIRST_STEP = 0.05
+_LOPSIDED = 50.0
+_FLAT_TRIES = 4
+_CLEAR_RISE = 8.0
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """What a search for an extreme found.
+
+    Parameters
+    ----------
+    setting, reading
+        The best setting and its reading.
+    uncertainty
+        Half the interval, in units of the setting, that still holds the extreme.
+    kind
+        "minimum" or "maximum".
+    converged
+        Whether the interval is as small as asked for, or noise hides the rest.
+    at_limit
+        Whether the best setting is a limit: the extreme may lie beyond it.
+    reason
+        How the search ended.
+    settings, readings
+        All settings tried, in order, and their readings.
+    """
+
+    setting: float
+    reading: float
+    uncertainty: float
+    kind: Literal["minimum", "maximum"]
+    converged: bool
+    at_limit: bool
+    reason: str
+    settings: tuple[float, ...] = field(repr=False)
+    readings: tuple[float, ...] = field(repr=False)
+
+
+def find_extreme(
+    measure: Callable[[float], float], start: float, limits: tuple[float, float], *, tolerance: float,
+    kind: Literal["minimum", "maximum"] = "minimum", noise: float = 0.0, max_evaluations: int = MAX_EVALUATIONS,
+) -> Extreme:  # fmt: skip
+    """Find the nearest minimum or maximum of a reading by moving one setting inside its limits.
+
+    Walks downhill (uphill) from the start in growing steps until three settings enclose an extreme, then narrows the
+    interval with parabolas and golden sections.  No setting outside the limits is ever asked for.  The search ends
+
+    * converged, when the extreme is enclosed within ``tolerance``,
+    * converged, when noise hides it in a smaller interval: a parabola through readings that rise out of the noise then
+      places it, with the uncertainty that is stated,
+    * converged and ``at_limit``, when the reading still improves at a limit,
+    * not converged, when the evaluations are used up, or the reading nowhere differs by more than the noise.
+
+    Parameters
+    ----------
+    measure
+        Sets the setting and returns a reading.
+    start
+        First setting.
+    limits
+        Smallest and largest setting.
+    tolerance
+        Half-width of the interval to reach, in units of the setting.
+    kind
+        What to look for.
+    noise
+        Standard deviation of a reading.
+    max_evaluations
+        Largest number of readings, at least 5.
+
+    Raises
+    ------
+    CalibrationError
+        If start, limits, tolerance, noise or the number of evaluations make no search, or a reading is not finite.
+    """
+    _check(start, limits, tolerance, noise, max_evaluations)
+    search = _Search(measure, limits, tolerance, 1.0 if kind == "minimum" else -1.0, noise, max_evaluations)
+    converged, reason = search.run(start)
+    best = int(np.argmin(search.costs))
+    setting = search.settings[best]
+    low, high = search.enclosure(setting)
+    uncertainty = max(high - setting, setting - low)
+    if converged and search.answer is not None:
+        setting, uncertainty = search.answer
+        best = search.settings.index(setting)
+    return Extreme(
+        setting, search.sign * search.costs[best], uncertainty, kind, converged, setting in limits, reason,
+        tuple(search.settings), tuple(search.sign * cost for cost in search.costs),
+    )  # fmt: skip
+
+
+def _check(start: float, limits: tuple[float, float], tolerance: float, noise: float, evaluations: int) -> None:
+    low, high = limits
+    if not (np.isfinite([low, high]).all() and low < high and low <= start <= high):
+        raise CalibrationError(f"a search from {start!r} between {low!r} and {high!r} is none; start inside the limits")
+    if not 0.0 < tolerance < np.inf or not 0.0 <= noise < np.inf or evaluations < 5:
+        raise CalibrationError(
+            f"tolerance = {tolerance!r}, noise = {noise!r}, max_evaluations = {evaluations!r}: a tolerance above 0, a "
+            "noise of at least 0 and at least 5 evaluations are needed"
+        )
+
+
+@dataclass(eq=False)
+class _Search:
+    measure: Callable[[float], float]
+    limits: tuple[float, float]
+    tolerance: float
+    sign: float
+    noise: float
+    evaluations: int
+    settings: list[float] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    answer: tuple[float, float] | None = None
+
+    def run(self, start: float) -> tuple[bool, str]:
+        self._try(start)
+        width = self.limits[1] - self.limits[0]
+        step = max(_FIRST_STEP * width, self.tolerance)
+        first = min(start + step, self.limits[1])
+        if first - start < 0.5 * step:
+            first = max(start - step, self.limits[0])
+        self._try(first)
+        if not self._enclose():
+            return self._unenclosed()
+        return self._narrow()
+
+    def enclosure(self, setting: float) -> tuple[float, float]:
+        """Return the tried settings next to one, or the limits."""
+        below = [s for s in self.settings if s < setting]
+        above = [s for s in self.settings if s > setting]
+        return max(below, default=self.limits[0]), min(above, default=self.limits[1])
+
+    def _try(self, setting: float) -> None:
+        inside = min(max(setting, self.limits[0]), self.limits[1])
+        cost = self.sign * float(self.measure(inside))
+        if not np.isfinite(cost):
+            raise CalibrationError(f"the reading at {inside:.6g} is {cost!r}; check the detector's range")
+        self.settings.append(inside)
+        self.costs.append(cost)
+
+    def _best(self) -> float:
+        return self.settings[int(np.argmin(self.costs))]
+
+    def _enclose(self) -> bool:
+        """Step from the best setting, further each time, until it has worse ones on both sides."""
+        factor = 1.0
+        while len(self.settings) < self.evaluations:
+            best = self._best()
+            below, above = min(self.settings) < best, max(self.settings) > best
+            if (below or best == self.limits[0]) and (above or best == self.limits[1]):
+                if self._flat() and len(self.settings) < 2 * _FLAT_TRIES:
+                    self._widen()
+                    continue
+                return not self._flat()
+            factor *= 1.6
+            length = factor * max(_FIRST_STEP * (self.limits[1] - self.limits[0]), self.tolerance)
+            self._try(best + length if not above else best - length)
+        return False
+
+    def _widen(self) -> None:
+        """Try where no setting has been: the middle of the widest gap between settings and limits."""
+        known = np.sort(np.array([*self.limits, *self.settings]))
+        gap = int(np.argmax(np.diff(known)))
+        self._try(float(known[gap] + known[gap + 1]) / 2.0)
+
+    def _flat(self) -> bool:
+        return max(self.costs) - min(self.costs) <= 4.0 * self.noise
+
+    def _unenclosed(self) -> tuple[bool, str]:
+        if self._flat():
+            return False, f"the reading does not change by more than its noise of {self.noise:.3g} over the range"
+        return False, f"no extreme was enclosed with {len(self.settings)} readings"
+
+    def _narrow(self) -> tuple[bool, str]:
+        while len(self.settings) < self.evaluations:
+            best = self._best()
+            low, high = self.enclosure(best)
+            if self.noise > 0.0 and self._rise(low, high) < _CLEAR_RISE * self.noise:
+                if self._out_of_noise(best):
+                    return True, f"placed by a parabola that rises out of the noise of {self.noise:.3g}"
+                continue
+            if max(high - best, best - low) <= self.tolerance:
+                if best in self.limits:
+                    return True, f"the best setting is the limit {best:.6g}: the extreme may lie beyond it"
+                return True, f"enclosed within {self.tolerance:.3g}"
+            self._try(self._next(low, best, high))
+        best = self._best()
+        low, high = self.enclosure(best)
+        return False, f"{len(self.settings)} readings used up; it lies between {low:.6g} and {high:.6g}"
+
+    def _rise(self, low: float, high: float) -> float:
+        """Return the smaller rise of the readings from the best one to either side; infinite where none was taken."""
+        known = dict(zip(self.settings, self.costs, strict=True))
+        return min(known.get(low, np.inf), known.get(high, np.inf)) - min(self.costs)
+
+    def _out_of_noise(self, best: float) -> bool:
+        """Read ever further from the best setting until both sides rise out of the noise; then place the extreme.
+
+        False if a clearly better setting turned up on the way, or the evaluations are used up.
+        """
+        length = 2.0 * self.tolerance
+        lowest = min(self.costs)
+        while len(self.settings) + 3 <= self.evaluations:
+            sides = [max(best - length, self.limits[0]), min(best + length, self.limits[1])]
+            rises = []
+            for side in sides:
+                if side != best and side not in self.settings:
+                    self._try(side)
+                rises.append(self.costs[self.settings.index(side)] - lowest)
+            if min(rises) < -_CLEAR_RISE * self.noise:
+                return False
+            clear = [
+                rise > _CLEAR_RISE * self.noise or side in self.limits for rise, side in zip(rises, sides, strict=True)
+            ]
+            if all(clear) and self._place(best, sides[0], sides[1]):
+                return True
+            length *= 2.0
+        return False
+
+    def _place(self, best: float, low: float, high: float) -> bool:
+        """Fit a parabola to all readings in an interval and take its lowest point there; False if it has none."""
+        inside = [(s, c) for s, c in zip(self.settings, self.costs, strict=True) if low <= s <= high]
+        place, cost = np.array(inside).T
+        scale = max(high - best, best - low)
+        design = np.stack([np.ones_like(place), (place - best) / scale, ((place - best) / scale) ** 2], axis=1)
+        parabola, *_ = np.linalg.lstsq(design, cost, rcond=None)
+        covariance = np.linalg.pinv(design.T @ design) * self.noise**2
+        if parabola[2] <= 0.0:
+            return False
+        vertex = -0.5 * parabola[1] / parabola[2]
+        gradient = np.array([0.0, -0.5 / parabola[2], 0.5 * parabola[1] / parabola[2] ** 2])
+        sigma = float(np.sqrt(max(gradient @ covariance @ gradient, 0.0)))
+        setting = float(min(max(best + scale * vertex, low), high))
+        self._try(setting)
+        self.answer = setting, float(max(self.tolerance, 3.0 * scale * sigma))
+        return True
+
+    def _next(self, low: float, best: float, high: float) -> float:
+        """Return the lowest point of the parabola through three settings, or a golden section of the larger part."""
+        larger = (low, best) if best - low > high - best else (best, high)
+        section = best + _GOLDEN * (larger[0] + larger[1] - 2.0 * best)
+        if low not in self.settings or high not in self.settings or low == best or high == best:
+            return float(section)
+        cost = dict(zip(self.settings, self.costs, strict=True))
+        left, right = best - low, high - best
+        rise_left, rise_right = cost[low] - cost[best], cost[high] - cost[best]
+        denominator = left * rise_right + right * rise_left
+        if denominator <= 0.0 or max(left, right) > _LOPSIDED * min(left, right):
+            return float(section)
+        vertex = best + 0.5 * (left**2 * rise_right - right**2 * rise_left) / -denominator
+        # A vertex on top of the best setting tells nothing; half a tolerance beside it closes the larger side.
+        nudge = 0.9 * self.tolerance
+        if abs(vertex - best) < nudge:
+            vertex = best + nudge if right > left else best - nudge
+        return float(vertex if low < vertex < high else section)
