@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, cast
 
+from optinc_hw._wiring import LASER, default_wiring
 from optinc_hw.clock import Clock
 from optinc_hw.errors import ConfigurationError
 from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
@@ -31,10 +32,6 @@ from simulated_instruments.hidden_chip import HiddenChip
 QONTROL, SANTEC, KEYSIGHT = "qontrol_q8iv", "santec_tsl570", "keysight_n7745a"
 POLATIS = "polatis_oxc"
 
-_CHANNELS_PER_MODULE = 8
-_MODULES_PER_CHAIN = 8
-_PORTS_PER_METER = 8
-
 
 def default_bench(
     ports: int, *, inputs: Inputs = "modulators", receivers: Receivers = "homodyne"
@@ -51,30 +48,17 @@ def default_bench(
         If ``ports`` is not an integer of at least 2, or ``inputs`` or ``receivers`` is unknown.
     """
     layout = ChipLayout(ports, inputs=inputs, receivers=receivers)
-    heaters, chains = layout.heaters, list[InstrumentSpec]()
-    per_chain = _CHANNELS_PER_MODULE * _MODULES_PER_CHAIN
-    for start in range(0, len(heaters), per_chain):
-        modules = -(-len(heaters[start : start + per_chain]) // _CHANNELS_PER_MODULE)
-        chains.append(InstrumentSpec(f"heaters_{len(chains)}", QONTROL, modules))
-    sides = ("_plus", "_minus") if layout.homodynes else ("",)
-    meters = [
-        InstrumentSpec(f"meter{side}_{k}", KEYSIGHT, _PORTS_PER_METER)
-        for side in sides
-        for k in range(-(-ports // _PORTS_PER_METER))
-    ]
-    detectors = {
-        f"rx_{j}{side}": (f"meter{side}_{j // _PORTS_PER_METER}", j % _PORTS_PER_METER)
-        for side in sides
-        for j in range(ports)
-    }
+    usual = default_wiring(layout)
+    chains = [InstrumentSpec(name, QONTROL, modules) for name, modules in usual.heater_modules.items()]
+    meters = [InstrumentSpec(name, KEYSIGHT, size) for name, size in usual.meter_ports.items()]
     switches = () if layout.modulators else (InstrumentSpec("switch", POLATIS, ports),)
     wiring = BenchWiring(
-        heaters={name: (f"heaters_{k // per_chain}", k % per_chain) for k, name in enumerate(heaters)},
-        detectors=detectors,
-        laser="laser",
+        heaters=usual.heaters,
+        detectors=usual.detectors,
+        laser=LASER,
         inputs={} if layout.modulators else {i: SwitchPath("switch", 0, i) for i in range(ports)},
     )
-    return (*chains, InstrumentSpec("laser", SANTEC), *meters, *switches), wiring
+    return (*chains, InstrumentSpec(LASER, SANTEC), *meters, *switches), wiring
 
 
 class SimulatedBench:
