@@ -1,12 +1,13 @@
 """Transfer matrices measured on a simulated bench through its drivers, with modulators that do not close."""
 
+import zlib
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from test_calibration_record import record_of
-from twins import matched_twin
+from twins import bare_sections, matched_twin
 
 from calibration import NoiseModel
 from calibration._matrix_compare import compare_matrices
@@ -19,10 +20,12 @@ from calibration._matrix_measure import (
 from calibration._matrix_sources import twin_matrix
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import ChipLayout
+from optinc_hw.photonics import ChipLayout, TwinParameters
+from optinc_hw.photonics.arms import bare_arms
 from optinc_hw.photonics.program import modulator_range
 from optinc_hw.units import dbm_to_watt
-from simulated_instruments import HiddenChip
+from simulated_instruments import HiddenChip, HiddenEffects
+from simulated_instruments._geometry import ArmSections
 
 NOISE = NoiseModel(1e-3, 1e-9)
 
@@ -97,3 +100,59 @@ def test_sources_of_other_chips_are_refused():
         ModulatedInputs(bare, NOISE, lambda *_: None)
     with pytest.raises(CalibrationError, match="no homodyne receivers"):
         measure_homodyne(bare)
+
+
+class ModulatedChip:
+    """What `ModulatedInputs` needs of a bench, around a hidden chip with modulators and power detectors."""
+
+    def __init__(self, ports, seed):
+        effects = replace(HiddenEffects.none(), offset_range_rad=2 * np.pi, coupler_spread_rad=0.03)
+        self._chip = HiddenChip.from_seed(seed, ports, effects=effects, inputs="modulators", receivers="power")
+        self._chip.set_laser(1.0, effects.design_wavelength_m)
+        self.layout = self._chip.layout
+        ohm = self._chip.parameters.resistance_ohm
+        self.interlock = SimpleNamespace(power=lambda v: v**2 / ohm, voltage=lambda p: np.sqrt(p * ohm))
+        self.set_voltages(np.zeros(len(self.layout.heaters)))
+
+    def require_record(self):
+        truth, n = self._chip.parameters, self.layout.ports
+        sections = ArmSections(self.layout)
+        heated = np.array([np.flatnonzero(sections.heater == h)[0] for h in range(len(self.layout.heaters))])
+        pushed = bare_arms(self.layout).effect @ truth.offset_rad[bare_sections(self.layout)]
+        eta = np.stack([truth.eta_in_rad, truth.eta_out_rad], axis=1)
+        nominal = TwinParameters.nominal(
+            n, input_amplitude=1.0 / np.sqrt(n), lo_amplitude=1.0, inputs="modulators", receivers="power"
+        )
+        twin = replace(
+            nominal,
+            offset=truth.offset_rad[heated] + pushed,
+            efficiency=np.pi / truth.pi_power_w,
+            input_eta=eta[:n],
+            mesh_eta=eta[n:],
+        )
+        return SimpleNamespace(twin=lambda: twin)
+
+    def set_voltages(self, voltages):
+        self.voltages = voltages
+        self._chip.set_heater_voltages(dict(enumerate(voltages.tolist())))
+        self._chip.clock.sleep(1.0)
+
+    def measure(self, voltages):
+        self.set_voltages(voltages)
+        rng = np.random.default_rng(zlib.crc32(voltages.tobytes()))
+        power = self._chip.detector_powers()
+        noisy = power + NOISE.sigma(power) * rng.standard_normal(len(power))
+        return SimpleNamespace(power_w=noisy, valid=np.ones(len(power), bool))
+
+
+@pytest.mark.parametrize("ports", [2, 5])
+def test_modulators_and_power_detectors_measure_the_hidden_matrix(ports):
+    chip = ModulatedChip(ports, ports)
+    chip.set_voltages(np.random.default_rng(0).uniform(1.0, 6.0, len(chip.layout.heaters)))
+    expected = twin_matrix(chip.require_record().twin(), chip.interlock.power(chip.voltages))
+    source = ModulatedInputs(chip, NOISE, lambda *_: None)
+    for found in (measure_two_port(source), measure_generic_inputs(source, np.random.default_rng(1))):
+        assert found.verdict == "good", found.reason
+        seen = compare_matrices(found.matrix, expected, "outputs", "none")
+        assert seen.residual < 3e-3
+        assert seen.conjugate_fidelity < 0.99 or ports == 2
