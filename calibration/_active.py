@@ -69,7 +69,8 @@ def choose_settings(
 
     The information of a reading is ``log det(1 + V / sigma^2) / 2`` with V the covariance of its predicted outputs,
     estimated from posterior samples.  Settings are taken one after the other, and what the last one will tell is taken
-    out of the samples; when half of the samples' freedom is used up it is given back, since so few samples tell no more.
+    out of the samples; when half of the samples' freedom is used up it is given back, since so few samples tell no
+    more.
 
     Parameters
     ----------

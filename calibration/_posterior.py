@@ -53,7 +53,7 @@ def held_out(parameters: TwinParameters, data: MeshData, noise: NoiseModel) -> H
     CalibrationError
         If no reading is complete.
     """
-    complete = np.isfinite(data.readings_w).all(axis=1)
+    complete = np.all(np.isfinite(data.readings_w), axis=1)
     if not complete.any():
         raise CalibrationError("no reading is valid at all outputs; there is nothing to judge the twin by")
     kept = data.take(complete)
@@ -121,7 +121,7 @@ class MeshPosterior:
         return np.stack([point.apply(sample) for sample in samples])
 
     def predictive_sigma(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> Array:
-        """Standard deviations (B, n) in W of predicted powers, without the noise of a reading."""
+        """Return standard deviations (B, n) in W of predicted powers, without the noise of a reading."""
         deviations = self.predictive_deviations(samples, power_w, lit)
         return np.asarray(np.sqrt(np.mean(deviations**2, axis=0)))
 
@@ -208,7 +208,7 @@ class EffectVerdict:
     @property
     def asked_for(self) -> bool:
         """True if the gain is more than chance gives the effect's parameters (their number plus five sigma)."""
-        return self.gain > self.parameters + 5.0 * np.sqrt(2.0 * self.parameters)
+        return bool(self.gain > self.parameters + 5.0 * np.sqrt(2.0 * self.parameters))
 
     def __str__(self) -> str:
         """Summarise for people."""
