@@ -44,7 +44,8 @@ def true_twin(chip: HiddenChip, laser_power_w: float = 1.0) -> TwinParameters:
         inputs="ports",
         receivers="power",
         arm_loss=-(loss[heated] + to_mesh @ loss[bare]).reshape(mzis, 2),
-        second_order=np.array([effects.phase_curvature, effects.second_order_crosstalk]) / np.pi,
+        second_order=np.array([0.0, effects.second_order_crosstalk]) / np.pi,
+        curvature=truth.phase_curvature / np.pi,
     )
 
 

@@ -76,10 +76,11 @@ class MeshPoint:
         self._rest = space.reference_power_w[:, None] * efficiency
         self.drive = self._heat - self._rest
         self.crosstalk = space.crosstalk(vector)
-        self._second = start.second_order + piece["second_order"]
+        own, neighbours = start.second_order + piece["second_order"]
+        self._curvature, self._neighbours = own + start.curvature + piece["curvature"], neighbours
         phases = piece["offset"][:, None] + self.crosstalk @ self.drive
         if self._bends:
-            phases += self._second[0] * self._own_square + self._second[1] * self._neighbour_square
+            phases += self._curvature[:, None] * self._own_square + self._neighbours * self._neighbour_square
         losses = np.exp(-(start.arm_loss + piece["arm_loss"].reshape(-1, 2)))
         self._record = self._lanes.record(
             np.exp(1j * phases[self._theta]) * losses[:, :1], np.exp(1j * phases[self._phi]) * losses[:, 1:]
@@ -108,7 +109,8 @@ class MeshPoint:
 
     @property
     def _bends(self) -> bool:
-        return bool(self._second.any()) or "second_order" in self.space.free
+        bent = bool(self._curvature.any()) or self._neighbours != 0.0
+        return bent or bool({"second_order", "curvature"} & self.space.free)
 
     @cached_property
     def _own_square(self) -> Array:
@@ -128,7 +130,8 @@ class MeshPoint:
         phases = (self.space.crosstalk_change(vector) + self.crosstalk * efficiency) @ self.drive
         phases += piece["offset"][:, None]
         if self._bends:
-            phases += self._own_square * (2.0 * self._second[0] * efficiency + piece["second_order"][0])[:, None]
+            bend = 2.0 * self._curvature * efficiency + piece["second_order"][0] + piece["curvature"]
+            phases += self._own_square * bend[:, None]
             phases += piece["second_order"][1] * self._neighbour_square
         change = np.empty_like(self._out)
         kernels.push(
@@ -169,10 +172,11 @@ class MeshPoint:
         by_matrix = by_phase @ self.drive.T
         by_efficiency = np.sum(self.crosstalk * by_matrix, axis=0)
         gradient, place = np.empty(self.space.size), self.space.slices
-        gradient[place["second_order"]] = 0.0
+        gradient[place["second_order"]] = gradient[place["curvature"]] = 0.0
         if self._bends:
             own = np.sum(by_phase * self._own_square, axis=1)
-            by_efficiency += 2.0 * self._second[0] * own
+            by_efficiency += 2.0 * self._curvature * own
+            gradient[place["curvature"]] = own
             gradient[place["second_order"]] = own.sum(), np.sum(by_phase * self._neighbour_square)
         gradient[place["offset"]] = by_phase.sum(axis=1)
         gradient[place["efficiency"]] = by_efficiency
@@ -210,8 +214,10 @@ class MeshPoint:
             dense[:, :, at] = np.sum((by_phase @ profile) * drive, axis=-1)
         if self._bends:
             first, own = place["second_order"].start, self._lanes.gather(self._own_square)
-            by_efficiency += 2.0 * self._second[0] * by_phase * own[:, None, :]
-            dense[:, :, first] = np.einsum("bjh,bh->bj", by_phase, own)
+            bent = by_phase * own[:, None, :]
+            by_efficiency += 2.0 * self._curvature * bent
+            dense[:, :, place["curvature"]] = bent
+            dense[:, :, first] = bent.sum(axis=-1)
             dense[:, :, first + 1] = np.einsum("bjh,bh->bj", by_phase, self._lanes.gather(self._neighbour_square))
         dense[:, :, place["offset"]] = by_phase
         dense[:, :, place["efficiency"]] = by_efficiency

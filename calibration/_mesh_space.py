@@ -21,8 +21,8 @@ from optinc_hw.photonics import TwinParameters
 PROFILE_LENGTHS = (0.6, 1.5, 3.5)
 """Decay lengths in pitches of the exponentials that together are the mean crosstalk at a distance."""
 BLOCKS = (
-    "offset", "efficiency", "common_efficiency", "common_eta", "common_loss", "profile", "second_order", "eta", "loss",
-    "arm_loss", "output", "input", "crosstalk",
+    "offset", "efficiency", "common_efficiency", "common_eta", "common_loss", "profile", "second_order", "curvature",
+    "eta", "loss", "arm_loss", "output", "input", "crosstalk",
 )  # fmt: skip
 """Order of the blocks in the flat vector; all but the last form the dense block."""
 _FROZEN = 1e-8
@@ -43,8 +43,8 @@ class PriorWidths:
         Mean coupler angle, rad.
     profile
         Mean crosstalk at one pitch, of each exponential.
-    second_order
-        1/rad.
+    second_order, curvature
+        1/rad; the latter of single heaters is learned.
     output, input
         Logarithms of field transmissions of detectors and lit ports.
     efficiency, eta, loss, arm_loss
@@ -59,6 +59,7 @@ class PriorWidths:
     common_loss: float = 0.05
     profile: float = 0.02
     second_order: float = 0.005
+    curvature: float = 0.0005
     output: float = 0.3
     input: float = 0.3
     efficiency: float = 0.02
@@ -100,7 +101,7 @@ class MeshSpace:
         heaters, mzis, ports = len(start.offset), len(start.mzi_transmission), start.ports
         sizes = {
             "offset": heaters, "efficiency": heaters, "common_efficiency": 1, "common_eta": 1, "common_loss": 1,
-            "profile": 2 * len(PROFILE_LENGTHS), "second_order": 2, "eta": 2 * mzis, "loss": mzis,
+            "profile": 2 * len(PROFILE_LENGTHS), "second_order": 2, "curvature": heaters, "eta": 2 * mzis, "loss": mzis,
             "arm_loss": 2 * mzis, "output": ports, "input": ports, "crosstalk": len(self.paths.arm),
         }  # fmt: skip
         edges = np.cumsum([0, *(sizes[name] for name in BLOCKS)])
@@ -185,6 +186,7 @@ class MeshSpace:
             input_amplitude=start.input_amplitude * np.exp(piece["input"]),
             arm_loss=start.arm_loss + piece["arm_loss"].reshape(-1, 2),
             second_order=start.second_order + piece["second_order"],
+            curvature=start.curvature + piece["curvature"],
             offset=np.zeros_like(start.offset),
         )
         return replace(free, offset=piece["offset"] - free.phases(self.reference_power_w))
@@ -204,6 +206,7 @@ class MeshSpace:
             "output": 0.5 * np.log(twin.gain / start.gain),
             "input": np.log(twin.input_amplitude / start.input_amplitude),
             "second_order": twin.second_order - start.second_order,
+            "curvature": twin.curvature - start.curvature,
         }
         for name, value in values.items():
             vector[self.slices[name]] = value

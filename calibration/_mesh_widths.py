@@ -8,8 +8,8 @@ from scipy.optimize import minimize_scalar
 from calibration._mesh_space import MeshSpace, PriorWidths
 from calibration._session import Array
 
-_LEARNED = ("efficiency", "eta", "loss", "arm_loss")
-_LEAST = {"efficiency": 1e-4, "eta": 2e-4, "loss": 2e-4, "arm_loss": 1e-5, "crosstalk": 1e-5}
+_LEARNED = ("efficiency", "curvature", "eta", "loss", "arm_loss")
+_LEAST = {"efficiency": 1e-4, "curvature": 1e-5, "eta": 2e-4, "loss": 2e-4, "arm_loss": 1e-5, "crosstalk": 1e-5}
 _SHORTEST, _LONGEST = 0.3, 6.0
 _LARGEST_CHANGE = 3.0
 
@@ -29,8 +29,8 @@ def learn_widths(space: MeshSpace, vector: Array, deviations: Array) -> PriorWid
     Returns
     -------
     PriorWidths
-        With new scatters of efficiencies, couplers, losses, arms and crosstalk, each at most three times or a third
-        of the present one.
+        With new scatters of efficiencies, curvatures, couplers, losses, arms and crosstalk, each at most three times
+        or a third of the present one.
     """
     variance = np.mean(deviations**2, axis=0)
     widths = space.widths

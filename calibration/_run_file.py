@@ -54,6 +54,7 @@ _TWIN_DIMS = {
     "attenuator_eta": (("port", "coupler"), "rad"), "receiver_eta": (("port",), "rad"),
     "input_amplitude": (("input",), "W^0.5"), "mzi_transmission": (("mzi",), "1"),
     "arm_loss": (("mzi", "arm"), "1"), "second_order": (("second_order_term",), "1/rad"),
+    "curvature": (("heater",), "1/rad"),
     "output_transmission": (("port",), "1"), "lo_amplitude": (("port",), "W^0.5"), "gain": (("detector",), "1"),
     "dark_w": (("detector",), "W"),
 }  # fmt: skip
@@ -233,7 +234,7 @@ def read_run(path: str | Path) -> RunData:
         header, steps, _ = unpack(read_file(source), str(source))
     else:
         try:
-            with xr.open_dataset(source, engine="h5netcdf", decode_times=False) as dataset:
+            with xr.open_dataset(source, engine="h5netcdf") as dataset:
                 header, steps = read_tables(dataset.load(), str(source))
         except (OSError, ValueError, KeyError) as error:
             raise CalibrationError(f"cannot read the run {source}: {error}") from error

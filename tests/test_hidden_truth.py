@@ -25,10 +25,10 @@ def test_a_twin_with_the_truth_predicts_a_bare_mesh(name, monkeypatch):
     from _truth import true_twin
 
     ports, mesh, changes = CHIPS[name]
-    # The twin's curvature counts heat on the heater's own bare arm too: a few per cent of an effect of 0.1 rad.
-    tolerance = 2e-3 if "second_order_crosstalk" in changes else 1e-12
+    # The twin's curvature counts heat on the heater's own bare arm too: some per cent of effects of 0.1 % and 7 %.
+    tolerance = 4e-3 if "second_order_crosstalk" in changes else 3e-4
     kind = "method_b" if name == "method_b" else "method_a"
-    effects = HiddenEffects.preset(kind, **{"phase_curvature_spread": 0.0, **changes})
+    effects = HiddenEffects.preset(kind, **changes)
     chip = HiddenChip.from_seed(3, ports, mesh=mesh, inputs="ports", receivers="power", effects=effects)
     twin = true_twin(chip, LASER_W)
     model, rng = ChipModel.from_parameters(twin), np.random.default_rng(4)

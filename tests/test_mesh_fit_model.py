@@ -112,7 +112,7 @@ def test_normal_equations_are_solved():
     equations = NormalEquations(space, point, np.full(point.predicted.shape, 1e3))
     matrix = np.stack([equations.multiply(unit) for unit in np.eye(space.size)])
     wanted = space.sigma * rng.standard_normal(space.size)
-    solved, _ = conjugate_gradients(equations.multiply, equations.preconditioner(), matrix @ wanted, 1e-8, 2000)
+    solved, _ = conjugate_gradients(equations.multiply, equations.preconditioner(), matrix @ wanted, 1e-10, 2000)
     np.testing.assert_allclose(solved / space.sigma, wanted / space.sigma, atol=1e-4)
 
 

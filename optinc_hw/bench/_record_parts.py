@@ -20,7 +20,7 @@ class HeaterEntry(Part):
     """One heater: its resistance law ``R0 (1 + beta P)`` and its phase curve.
 
     The offset is the phase at zero power; its standard deviation is that of the phase at the mean power of the fit's
-    settings, which the data determine better.
+    settings, which the data determine better.  ``curvature_per_rad`` is the phase quadratic in the heater's own one.
     """
 
     resistance_ohm: float = Field(gt=0)
@@ -29,6 +29,7 @@ class HeaterEntry(Part):
     offset_sigma_rad: float = Field(ge=0)
     p_pi_w: float = Field(gt=0)
     p_pi_sigma_w: float = Field(ge=0)
+    curvature_per_rad: float = 0.0
 
 
 class Crosstalk(Part):

@@ -175,7 +175,7 @@ class CalibrationRecord(Part):
             gain=np.array([d.gain for d in detectors]), dark_w=np.array([d.dark_w for d in detectors]),
             mesh=layout.mesh, stuck=layout.stuck, inputs=self.inputs, receivers=self.receivers,
             arm_loss=np.array([[m.theta_arm_loss, m.phi_arm_loss] for m in mesh], dtype=np.float64).reshape(-1, 2),
-            second_order=np.array(self.second_order),
+            second_order=np.array(self.second_order), curvature=self._column("curvature_per_rad"),
         )  # fmt: skip
 
     @property
@@ -280,7 +280,7 @@ def _heater_entries(
         name: HeaterEntry(
             resistance_ohm=resistance_ohm[h], resistance_beta_per_w=beta_per_w[h], offset_rad=twin.offset[h],
             offset_sigma_rad=offset_sigma[h], p_pi_w=p_pi[h],
-            p_pi_sigma_w=p_pi[h] * efficiency_sigma[h] / twin.efficiency[h],
+            p_pi_sigma_w=p_pi[h] * efficiency_sigma[h] / twin.efficiency[h], curvature_per_rad=twin.curvature[h],
         )
         for h, name in enumerate(twin.layout.heaters)
     }  # fmt: skip

@@ -109,11 +109,11 @@ def _curvature(
     parameters: TwinParameters, indices: NDArray[np.intp], power_w: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Phases (rows, h) in rad that second-order heating adds at powers (rows, h) of the chosen heaters."""
-    if not parameters.second_order.any():
+    if not (parameters.second_order.any() or parameters.curvature.any()):
         return np.zeros_like(power_w)
     every = np.zeros((len(power_w), len(parameters.offset)))
     every[:, indices] = power_w
-    return np.asarray(parameters.curvature(every))[:, indices]
+    return np.asarray(parameters.curved_phases(every))[:, indices]
 
 
 def reduced(missing: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

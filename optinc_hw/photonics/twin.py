@@ -23,10 +23,10 @@ SECOND_ORDER_PITCHES = 4.2
 class TwinParameters:
     """Everything the chip model needs, for H heaters, K mesh MZIs and n ports.
 
-    With ``d = efficiency * power`` phases follow ``offset + crosstalk @ d + second_order[0] d^2 + second_order[1] d
-    (neighbour_heat @ d)``.  Offsets of input and output phases hold the phases of the light's way to and from the mesh,
-    of the receivers' local oscillators included.  Of n modulators, n attenuators and n receivers a layout may have
-    none; their arrays then have no entries.
+    With ``d = efficiency * power`` phases follow ``offset + crosstalk @ d + (second_order[0] + curvature) d^2 +
+    second_order[1] d (neighbour_heat @ d)``.  Offsets of input and output phases hold the phases of the light's way to
+    and from the mesh, of the receivers' local oscillators included.  Of n modulators, n attenuators and n receivers a
+    layout may have none; their arrays then have no entries.
 
     Parameters
     ----------
@@ -67,6 +67,9 @@ class TwinParameters:
         and where phi is: imaginary parts of those phases. None means 0.
     second_order
         Phase that is quadratic in heat (2,), in 1/rad: of the heater itself, and with its neighbours. None means 0.
+    curvature
+        What single heaters (H,) add to the first of these, in 1/rad: also errors of their resistance laws, which bend
+        the scale of their powers. None means 0.
 
     Raises
     ------
@@ -94,9 +97,10 @@ class TwinParameters:
     receivers: Receivers = "homodyne"
     arm_loss: NDArray[np.float64] = None  # type: ignore[assignment]  # zeros by __post_init__
     second_order: NDArray[np.float64] = None  # type: ignore[assignment]
+    curvature: NDArray[np.float64] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        for name in ("arm_loss", "second_order"):
+        for name in ("arm_loss", "second_order", "curvature"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, np.zeros(parameter_shapes(self.layout)[name]))
         shapes = parameter_shapes(self.layout)
@@ -160,15 +164,15 @@ class TwinParameters:
     def phases(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Phases in rad at heater powers in W; the heater axis (H) is the last of both."""
         drive = self.efficiency * self.layout.movable * power_w
-        return self.offset + drive @ self.crosstalk.T + self.curvature(power_w)
+        return self.offset + drive @ self.crosstalk.T + self.curved_phases(power_w)
 
-    def curvature(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def curved_phases(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Part of the phases in rad that is not linear in the heater powers in W; shapes as in `phases`."""
         drive = np.asarray(self.efficiency * self.layout.movable * power_w, dtype=np.float64)
-        if not self.second_order.any():
+        if not (self.second_order.any() or self.curvature.any()):
             return np.zeros_like(drive)
         own, neighbours = self.second_order
-        return np.asarray(drive * (own * drive + neighbours * (drive @ self.neighbour_heat)))
+        return np.asarray(drive * ((own + self.curvature) * drive + neighbours * (drive @ self.neighbour_heat)))
 
     @property
     def neighbour_heat(self) -> NDArray[np.float64]:
@@ -210,7 +214,8 @@ def parameter_shapes(layout: ChipLayout | int) -> dict[str, tuple[int, ...]]:
         "offset": (heaters,), "efficiency": (heaters,), "crosstalk": (heaters, heaters),
         "input_eta": (modulators, 2), "mesh_eta": (mzis, 2), "attenuator_eta": (homodynes, 2),
         "receiver_eta": (homodynes,), "lo_amplitude": (homodynes,), "mzi_transmission": (mzis,),
-        "gain": (detectors,), "dark_w": (detectors,), "arm_loss": (mzis, 2), "second_order": (2,),
+        "gain": (detectors,), "dark_w": (detectors,), "arm_loss": (mzis, 2),
+        "second_order": (2,), "curvature": (heaters,),
     }  # fmt: skip
     kept_apart = ("ports", "mesh", "stuck", "inputs", "receivers")
     return {f.name: special.get(f.name, (ports,)) for f in fields(TwinParameters) if f.name not in kept_apart}
