@@ -1,0 +1,409 @@
+"""Experiments that ask the chip whether one channel moves one phase."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._discovery_analysis import (
+    CLEAR_EFFECT,
+    LOOP_EFFECT,
+    DOUBTFUL_RATIO,
+    QUIET_RATIO,
+    Gate,
+    agreeing,
+    effect,
+    find_darkest,
+    find_gate,
+    fringe_turn,
+    noise_of,
+)
+from calibration._discovery_routes import Loop, Route, RouteMap
+from calibration._probe import Probe
+from calibration._session import Array
+from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
+
+GATE_POINTS = 4
+"""Points of a gate's sweep over one expected period, in each of two states."""
+EXPECTED_ANSWERS, OTHER_ANSWERS = 2, 3
+"""Agreeing answers that say a channel is where chip.yaml has it, and that one is somewhere else."""
+TRIES = 4
+"""States from which a test that fails or tells nothing is repeated."""
+POWER_SHARE = 0.8
+"""Part of the chip's total power limit that random settings use."""
+UNKNOWN = -1
+BRIGHT_SHARE = 0.6
+"""A detector sees an output that light is led to if it gets this share of all light; half of it where two outputs
+take turns."""
+
+
+@dataclass
+class Wiring:
+    """What is known so far: which channel moves which phase, H of each in the layout's order.
+
+    Parameters
+    ----------
+    channel
+        Channel (H,) of each phase; `UNKNOWN` before it passed its test.
+    bar_w
+        Power (K,) in W at which each known internal phase is in bar.
+    efficiency
+        Efficiency (H,) of each channel in rad/W, nominal until measured.
+    """
+
+    channel: NDArray[np.intp]
+    bar_w: Array
+    efficiency: Array
+
+    @property
+    def steerable(self) -> NDArray[np.bool_]:
+        """MZIs (K,) whose internal phase can be set."""
+        return np.isfinite(self.bar_w)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One way to look at a gate: which arm is lit, and what shows that an output is dark."""
+
+    crossed: bool
+    cost: int
+    route: Route
+    behind: list[NDArray[np.intp]]
+    output: int
+
+
+@dataclass
+class PhaseTests:
+    """Tests of single channels on the chip.
+
+    Parameters
+    ----------
+    probe
+        The chip.
+    noise
+        Noise of its readings.
+    rng
+        Source of random settings.
+    """
+
+    probe: Probe
+    noise: NoiseModel
+    rng: np.random.Generator
+    wiring: Wiring = field(init=False)
+    dead_detectors: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout = self.probe.layout
+        if not layout.bare:
+            raise CalibrationError("which heater is which phase is found on bare meshes only; this chip is another kind")
+        heaters, mzis = len(layout.heaters), len(layout.mesh.mzis)
+        self.mesh = layout.mesh
+        self.routes = RouteMap(layout.mesh)
+        self.period_w = np.minimum(2.0 * np.pi / self.probe.nominal_efficiency, self.probe.max_power_w)
+        self.wiring = Wiring(np.full(heaters, UNKNOWN), np.full(mzis, np.nan), self.probe.nominal_efficiency.copy())
+        self.dead_detectors = np.zeros(layout.ports, dtype=bool)
+        self.relied: dict[int, set[int]] = {}
+        self.sees = np.full(layout.ports, UNKNOWN)
+        self.unused = np.zeros(heaters, dtype=bool)
+
+    def measure(self, stage: str, power_w: Array, lit: int | NDArray[np.intp]) -> Array:
+        """Readings (B, n) in W at powers (B, H) in W; NaN for dead detectors."""
+        ports = np.broadcast_to(np.asarray(lit, dtype=np.intp), len(power_w)).copy()
+        readings = self.probe.measure(f"discovery: {stage}", power_w, ports)
+        return np.where(self.dead_detectors, np.nan, readings)
+
+    def random_power(self, column: int) -> Array:
+        """Powers (H,) in W: known internal phases before ``column`` in bar, the others random, unused channels at zero.
+
+        External phases stay at the middle of their range: their heat would move the bar states.
+        """
+        power = self.rng.uniform(size=len(self.period_w)) * self.period_w
+        middle = self._external()
+        power[middle] = 0.5 * self.period_w[middle]
+        power[self.unused] = 0.0
+        power *= min(1.0, POWER_SHARE * self.probe.max_total_power_w / max(float(power.sum()), 1e-300))
+        for mzi in np.flatnonzero(self.wiring.steerable):
+            if self.mesh.mzis[mzi][0] < column:
+                self.set_theta(power, int(mzi), 0.0)
+        return np.asarray(power)
+
+    def _external(self) -> NDArray[np.intp]:
+        """Channels that move external phases, or should."""
+        phi = self.probe.layout.mesh_phi
+        known = self.wiring.channel[phi]
+        thetas = self.wiring.channel[self.probe.layout.mesh_theta]
+        return np.setdiff1d(np.where(known == UNKNOWN, phi, known), thetas)
+
+    def set_theta(self, power: Array, mzi: int, from_bar: float) -> None:
+        """Put a known internal phase ``from_bar`` rad from bar, on the side that needs less power."""
+        channel = int(self.wiring.channel[self.probe.layout.mesh_theta[mzi]])
+        efficiency = float(self.wiring.efficiency[channel])
+        period = 2.0 * np.pi / efficiency
+        wanted = min((self.wiring.bar_w[mzi] + sign * from_bar / efficiency) % period for sign in (1.0, -1.0))
+        power[channel] = min(wanted, float(self.probe.max_power_w[channel]))
+
+    def steer(self, power: Array, route: Route) -> None:
+        """Lead light along ``route``; its other MZIs are in bar already."""
+        for mzi in sorted(route.crossed):
+            self.set_theta(power, mzi, np.pi)
+
+    def sweep(self, power: Array, channels: NDArray[np.intp] | int, points: int, periods: float = 1.0) -> Array:
+        """Settings (points, H) in W with channels stepped from zero up to, not including, ``periods`` of their own."""
+        settings = np.tile(power, (points, 1))
+        chosen = np.atleast_1d(channels)
+        top = np.minimum(periods * 2.0 * np.pi / self.wiring.efficiency[chosen], self.probe.max_power_w[chosen])
+        settings[:, chosen] = np.arange(points)[:, None] / points * top
+        return settings
+
+    def gate(self, mzi: int, channel: int, expected: bool) -> Gate | None:
+        """Ask whether ``channel`` moves the internal phase of ``mzi``; None if nothing could be told.
+
+        Light enters one arm; what only one output's light can reach is changed.  Only the MZI's own internal phase has
+        a power at which that has no effect: bar where it is the other arm's output, cross where it is the same arm's.
+
+        Parameters
+        ----------
+        mzi
+            Index of the MZI.
+        channel
+            The channel.
+        expected
+            Whether chip.yaml has this channel there; one that is somewhere else needs more evidence.
+        """
+        column, upper = self.mesh.mzis[mzi]
+        if not any(self.routes.reached(column + 1, mode) for mode in (upper, upper + 1)):
+            return self._last(mzi, channel)
+        sides: list[_Side] = []
+        for arm in (0, 1):
+            route = self.routes.to_arm(column, upper + arm, self.wiring.steerable)
+            for output in (0, 1):
+                behind = self._behind(mzi, output, channel, expected)
+                straight = not self.routes.reached(column + 1, upper + output) and self._detector(upper + output) is not None
+                if route is not None and (straight or behind):
+                    sides.append(_Side(arm == output, route.cost, route, behind, upper + output))
+        # Stray light moves the bar states seen from two sides in different ways; a cross state leaks more.
+        sides.sort(key=lambda side: (side.crossed, side.cost))
+        bars = [side for side in sides if not side.crossed]
+        return self._agreed(mzi, channel, bars if bars else sides, expected) if sides else None
+
+    def _behind(self, mzi: int, output: int, channel: int, expected: bool) -> list[NDArray[np.intp]]:
+        """Groups of channels that move internal phases which light can reach through one output only, nearest first.
+
+        A channel that chip.yaml has elsewhere could be any internal phase that leads light there: with known phases
+        only, and the nearest among them, it is the MZI's own.
+        """
+        column, upper = self.mesh.mzis[mzi]
+        own, other = (self.routes.reached(column + 1, upper + side) for side in (1 - output, output))
+        theta = self.probe.layout.mesh_theta
+        groups = []
+        for cell in sorted(other - own):
+            known = int(self.wiring.channel[theta[cell]])
+            wanted = int(theta[cell]) if known == UNKNOWN and expected else known
+            if wanted not in (UNKNOWN, channel) and not self.unused[wanted]:
+                groups.append(np.array([wanted], dtype=np.intp))
+            if not expected and known == UNKNOWN:
+                break
+        if len(groups) > 1 and expected:
+            groups.insert(1, np.concatenate(groups))
+        return groups
+
+    def _detector(self, output: int) -> int | None:
+        """Detector that sees an output: the one found, else chip.yaml's if it is alive and not another's."""
+        found = np.flatnonzero(self.sees == output).tolist()
+        if not found and self.sees[output] == UNKNOWN:
+            found = [output]
+        return found[0] if found and not self.dead_detectors[found[0]] else None
+
+    def _agreed(self, mzi: int, channel: int, sides: list["_Side"], expected: bool) -> Gate | None:
+        """Ask from all sides until enough answers agree on a bar state; other channels behind the gate at each turn.
+
+        A wrong channel among those behind must not speak against this one, and chance not for it.
+        """
+        self.relied.pop(mzi, None)
+        found: list[Gate] = []
+        needed = EXPECTED_ANSWERS if expected else OTHER_ANSWERS
+        for attempt in range(TRIES * len(sides)):
+            side = sides[attempt % len(sides)]
+            gate = self._gate(mzi, channel, side, attempt // len(sides))
+            if gate.strength == 0.0:  # the channel itself has no effect
+                return gate
+            found.append(gate.shifted() if side.crossed else gate)
+            if gate.good and side.behind:
+                self.relied.setdefault(mzi, set()).update(side.behind[(attempt // len(sides)) % len(side.behind)].tolist())
+            agreed = agreeing(found, needed)
+            wrong = sum(gate.informative and not gate.good for gate in found)
+            if agreed is not None and len(found) >= len(sides) and wrong <= len(found) // 3:
+                return agreed
+            if wrong > (2 if expected else 1) and (not expected or wrong > len(found) // 2 + 1):
+                break
+        if not any(gate.informative for gate in found):
+            return None
+        return replace(min(found, key=lambda gate: gate.ratio), good=False)
+
+    def _gate(self, mzi: int, channel: int, side: "_Side", turn: int) -> Gate:
+        power = self.random_power(self.mesh.mzis[mzi][0])
+        self.steer(power, side.route)
+        settings = self.sweep(power, channel, GATE_POINTS)
+        before = self.measure(f"gate of {self._name(mzi)}", settings, side.route.lit)
+        efficiency = float(self.wiring.efficiency[channel])
+        if effect(before) < CLEAR_EFFECT:
+            return Gate.without_effect(efficiency)
+        if not side.behind:
+            detector = self._detector(side.output)
+            assert detector is not None
+            return find_darkest(settings[:, channel], before, detector, efficiency)
+        behind = side.behind[turn % len(side.behind)]
+        moved = settings.copy()
+        half = 0.5 * self.period_w[behind]
+        moved[:, behind] = np.where(power[behind] < half, power[behind] + half, power[behind] - half)
+        after = self.measure(f"gate of {self._name(mzi)}", moved, side.route.lit)
+        return find_gate(settings[:, channel], before, after, efficiency)
+
+    def _last(self, mzi: int, channel: int) -> Gate | None:
+        """As `gate`, for an MZI behind which nothing can be changed: detectors see its outputs."""
+        column, upper = self.mesh.mzis[mzi]
+        ways = [(arm, self.routes.to_arm(column, upper + arm, self.wiring.steerable)) for arm in (0, 1)]
+        found = [(route.cost, arm, route) for arm, route in ways if route is not None]
+        if not found or any(self.routes.reached(column + 1, mode) for mode in (upper, upper + 1)):
+            return None
+        _, arm, route = min(found, key=lambda way: way[:2])
+        power = self.random_power(column)
+        self.steer(power, route)
+        settings = self.sweep(power, channel, GATE_POINTS)
+        readings = self.measure(f"gate of {self._name(mzi)}", settings, route.lit)
+        if effect(readings) < CLEAR_EFFECT:
+            return Gate.without_effect(float(self.wiring.efficiency[channel]))
+        before = self.sees.copy()
+        self._assign(readings.max(axis=0), (upper, upper + 1))
+        for output, shifted in ((upper + 1 - arm, False), (upper + arm, True)):
+            seen = np.flatnonzero(self.sees == output)
+            if len(seen):
+                gate = find_darkest(
+                    settings[:, channel], readings, int(seen[0]), float(self.wiring.efficiency[channel])
+                )
+                if not gate.good:
+                    self.sees[:] = before
+                return gate.shifted() if shifted else gate
+        self.sees[:] = before
+        return None
+
+    def find_straight(self) -> None:
+        """Find the detectors of outputs that light can be led to behind all MZIs."""
+        depth = self.mesh.depth
+        for mode in range(self.probe.layout.ports):
+            route = self.routes.to_arm(depth, mode, self.wiring.steerable)
+            if route is not None and mode not in self.sees:
+                power = self.random_power(depth)
+                self.steer(power, route)
+                self._assign(self.measure(f"detector of output {mode}", power[None], route.lit)[0], (mode,))
+
+    def _assign(self, brightness: Array, outputs: tuple[int, ...]) -> None:
+        """Give ``outputs`` the detectors that light up; among several, as chip.yaml has them where it can be."""
+        bright = np.nan_to_num(brightness, nan=0.0)
+        lit = np.flatnonzero(bright > BRIGHT_SHARE / len(outputs) * bright.sum()).tolist()
+        free = [d for d in lit if self.sees[d] == UNKNOWN]
+        left = [o for o in outputs if o not in self.sees]
+        for output in [o for o in left if o in free]:
+            self.sees[output] = output
+        free = [d for d in free if self.sees[d] == UNKNOWN]
+        # Of two outputs with one lit detector, the other's is dead: as chip.yaml has it where it can be.
+        left = sorted((o for o in left if o not in self.sees), key=lambda output: bool(self.dead_detectors[output]))
+        for detector, output in zip(free, left, strict=False):
+            self.sees[detector] = output
+
+    def loop(self, loop: Loop, channel: int, expected: bool) -> bool:
+        """Ask whether ``channel`` moves a phase on one of a loop's two ways.
+
+        Such a phase has an effect where both ways are lit, and none where light takes one way only.
+
+        Parameters
+        ----------
+        loop
+            The loop.
+        channel
+            The channel.
+        expected
+            Whether chip.yaml has this channel there; one that is somewhere else needs more evidence.
+        """
+        yes = no = 0
+        for attempt in range(TRIES):
+            # Behind the loop everything is in bar: of what is there only internal phases could act, and always do.
+            # Where that shows nothing, an MZI that cannot be steered closes the loop; what follows mixes its outputs.
+            mixed = attempt >= TRIES // 2
+            split = self._loop_setting(loop, mixed)
+            single = split.copy()
+            self.set_theta(single, loop.splitter, 0.0 if loop.straight else np.pi)
+            settings = np.vstack([self.sweep(split, channel, 3), self.sweep(single, channel, 3)])
+            readings = self.measure(f"loop of {self._name(loop.closing)}", settings, loop.source.lit)
+            both, one = effect(readings[:3]), effect(readings[3:])
+            yes += both > LOOP_EFFECT and one < (DOUBTFUL_RATIO if expected else QUIET_RATIO) * both
+            no += one > LOOP_EFFECT and one > 1.2 * DOUBTFUL_RATIO * both
+            if yes == (2 if mixed or not expected else 1):
+                return True
+            if no == 2 or (both < CLEAR_EFFECT and not expected):
+                return False
+        return False
+
+    def _loop_setting(self, loop: Loop, mixed: bool = False) -> Array:
+        """Powers (H,) in W that close ``loop``; behind it MZIs are in bar, or ``mixed`` at random."""
+        column = self.mesh.mzis[loop.closing][0]
+        power = self.random_power(column if mixed else self.mesh.depth)
+        for mzi in sorted(loop.all_crossed):
+            if self.wiring.steerable[mzi]:
+                self.set_theta(power, mzi, np.pi)
+        for mzi in (loop.splitter, loop.closing):
+            if self.wiring.steerable[mzi]:
+                self.set_theta(power, mzi, 0.5 * np.pi)
+        # Other heat and other interference of stray light each time.
+        middle = self._external()
+        power[middle] *= self.rng.uniform(0.6, 1.4)
+        return power
+
+    def loop_sign(self, loop: Loop, between: int, channel: int) -> float:
+        """Turn in rad of a loop's fringe over ``channel`` when MZI ``between`` on its lower way turns by one rad.
+
+        Positive if the phase that ``channel`` moves is on the other way than ``between``.
+        """
+        power = self._loop_setting(loop)
+        layout = self.probe.layout
+        theta = int(self.wiring.channel[layout.mesh_theta[between]])
+        step = 0.5 / float(self.wiring.efficiency[theta])
+        sweeps = []
+        bar = max(float(power[theta]), step)
+        for value in (bar - step, bar + step):
+            power[theta] = value
+            settings = self.sweep(power, channel, GATE_POINTS)
+            sweeps.append(self.measure(f"order of the phases at {self._name(between)}", settings, loop.source.lit))
+        return fringe_turn(settings[:, channel], sweeps[0], sweeps[1], float(self.wiring.efficiency[channel]))
+
+    def acts(self, channels: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Turn channels one by one by a quarter and half a turn and look at all outputs with every input lit.
+
+        Returns
+        -------
+        tuple
+            Part of the light that moves, and the same relative to what noise moves, both (channels, n inputs).
+        """
+        ports = self.probe.layout.ports
+        power = self.random_power(0)
+        for mzi in np.flatnonzero(self.wiring.steerable):
+            self.set_theta(power, int(mzi), 0.5 * np.pi)
+        settings = [power]
+        for channel in channels.tolist():
+            for turn in (0.25, 0.5):  # a phase may look the same half a turn further
+                row, step = power.copy(), turn * self.period_w[channel]
+                row[channel] += step if row[channel] + step < self.period_w[channel] else -step
+                settings.append(np.clip(row, 0.0, self.probe.max_power_w))
+        lit = np.tile(np.arange(ports), len(settings))
+        readings = self.measure("what acts at all", np.repeat(np.stack(settings), ports, axis=0), lit)
+        base, *rest = readings.reshape(len(settings), ports, -1)
+        moved = np.array([[effect(np.stack(p)) for p in zip(base, rows, strict=True)] for rows in rest])
+        noise = np.array([noise_of(row[None], self.noise.relative, self.noise.floor_w) for row in base])
+        largest = moved.reshape(len(channels), 2, ports).max(axis=1)
+        return largest, largest / noise
+
+    def _name(self, mzi: int) -> str:
+        column, upper = self.mesh.mzis[mzi]
+        return f"mzi_{column}_{upper}"
+
