@@ -1,5 +1,6 @@
 """Calibration of a chip: experiments on the bench, pure fits, and the twin that predicts the chip."""
 
+from calibration._broadcast import broadcast_record, require_same_record
 from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._curves_extreme import Extreme, find_extreme
@@ -44,6 +45,7 @@ __all__ = [
     "TransferMatrix",
     "TwinFit",
     "Verification",
+    "broadcast_record",
     "calibrate",
     "coherent_readings",
     "coherent_settings",
@@ -68,6 +70,7 @@ __all__ = [
     "measure_two_port",
     "plan_pairs",
     "read_run",
+    "require_same_record",
     "residual_over_noise",
     "total_variation",
     "twin_matrix",
