@@ -16,7 +16,7 @@ _STEPS = 6
 _LARGEST_STEP = 0.7
 _CONVERGED = 0.01
 _HELD = 1e8
-_THETA_SPREAD = 0.1
+_THETA_SPREAD, _POOR_SPREAD = 0.08, 1.0
 _PHI_SPREAD = 10.0
 _LIGHT_SPREAD = 0.06
 _MODEL_SHARE = 0.04
@@ -110,12 +110,16 @@ class StartFilter:
         self.norm_w = float(np.median(np.sum(np.where(seen, readings, 0.0), axis=1) / share))
         self.light = np.zeros(2 * mesh.ports)
         spread = np.concatenate([
-            np.full(self._count, _THETA_SPREAD), np.full(self._count, _PHI_SPREAD), np.full(2 * mesh.ports, _LIGHT_SPREAD)
+            self._theta_spread(), np.full(self._count, _PHI_SPREAD), np.full(2 * mesh.ports, _LIGHT_SPREAD)
         ])  # fmt: skip
         precision = 1.0 / spread**2
         # Phis of the first two columns are phases of inputs, which no power shows.
         precision[self._count : 2 * self._count][state.column < 2] = _HELD
         self.precision = np.diag(precision)
+
+    def _theta_spread(self) -> Array:
+        poor = np.array([bool(reason) for reason in self._state.theta_reason])
+        return np.where(poor, _POOR_SPREAD, _THETA_SPREAD)
 
     def phases(self, sweep: Sweep) -> tuple[Array, Array]:
         """Phases theta and phi (B, K) in rad of a sweep."""
@@ -126,12 +130,12 @@ class StartFilter:
         )
 
     def scale(self, lit: NDArray[np.intp]) -> Array:
-        """Readings (B, n) in W that unit power at each output gives."""
+        """Return readings (B, n) in W that unit power at each output gives."""
         detectors, inputs = self.light[: self._ports], self.light[self._ports :]
         return np.asarray(self.norm_w * np.exp(detectors + inputs[lit, None]))
 
     def predict(self, sweep: Sweep) -> Array:
-        """Readings (B, n) in W that the present knowledge gives."""
+        """Return readings (B, n) in W that the present knowledge gives."""
         return np.asarray(self.scale(sweep.lit) * np.abs(self.model.fields(*self.phases(sweep), sweep.lit)) ** 2)
 
     def variance(self, powers_w: Array, column: int) -> Array:
@@ -157,7 +161,7 @@ class StartFilter:
             right = weighted.T @ left - prior @ (self._vector() - centre)[active]
             step = np.linalg.solve(weighted.T @ slopes + prior, right)
             largest = float(np.abs(step).max())
-            self._move(active, step * min(1.0, _LARGEST_STEP / largest))
+            self._move(active, np.asarray(step * min(1.0, _LARGEST_STEP / largest)))
             if largest < _CONVERGED:
                 break
         left, slopes, weight = self._linearised(sweep, column, active)
@@ -188,7 +192,7 @@ class StartFilter:
         return (sweep.readings_w - predicted)[seen], slopes[seen][:, active], weight
 
     def deviations(self) -> tuple[Array, Array]:
-        """Standard deviations (K,) in rad of thetas and phis."""
+        """Return standard deviations (K,) in rad of thetas and phis."""
         sigma = np.sqrt(np.diag(np.linalg.inv(self.precision)))
         return sigma[: self._count], sigma[self._count : 2 * self._count]
 

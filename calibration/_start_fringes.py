@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from calibration._session import Array
 
-ANGLES: Array = np.arange(48) * (2.0 * np.pi / 48)
+ANGLES: Array = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
 """Offsets (G,) in rad at which fringes are compared."""
 GAIN_SPREAD = 0.05
 """Relative differences of two neighbouring detectors and the losses before them."""
 _PURE_SPREAD = 0.05
 _UNKNOWNS = 5
+_APART = 0.5
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def known_light_costs(
     fields: tuple[NDArray[np.complex128], NDArray[np.complex128]], sweep: PairSweep, couplers: Couplers,
     thetas: Array, phis: Array,
 ) -> Array:  # fmt: skip
-    """Sums of squares of both offsets where the incoming fields are known up to a common factor.
+    """Return sums of squares of both offsets where the incoming fields are known up to a common factor.
 
     Parameters
     ----------
@@ -182,6 +183,12 @@ def minima(costs: Array, angles: Array = ANGLES) -> tuple[Array, Array, Array]:
     curvature = np.maximum(before + after - 2.0 * at, 1e-9)
     shift = np.clip(0.5 * (before - after) / curvature, -0.5, 0.5)
     return angles[best] + shift * step, np.sqrt(2.0 * step**2 / curvature), at
+
+
+def rivals(costs: Array, angle: Array, angles: Array = ANGLES) -> Array:
+    """By how much (M,) the best offset that differs from ``angle`` (M,), pi aside, costs more (G, M)."""
+    away = np.abs((angles[:, None] - angle + 0.5 * np.pi) % np.pi - 0.5 * np.pi) > _APART
+    return np.asarray(np.where(away, costs, np.inf).min(axis=0) - costs.min(axis=0))
 
 
 def chain_states(costs: Array) -> tuple[NDArray[np.intp], Array]:

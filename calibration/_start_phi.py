@@ -12,13 +12,17 @@ from calibration._session import Array
 from calibration._start_filter import StartFilter
 from calibration._start_fringes import ANGLES, PairSweep, known_light_costs, minima
 from calibration._start_state import TWO_PI, StartState, Sweep
-from calibration._start_theta import MAX_SIGMA, rows_seen
+from calibration._start_theta import rows_seen
 
-FIRST_POINTS = 6
+WINDOW = 6
+"""Columns before one that mix light when its phis are measured; light comes to them in rows.
+
+Errors of the columns so far add up along the light's way, so the way through random columns is kept short.
+"""
+DEEPEST = 8
+"""Columns whose sweeps of thetas, behind random columns all the way from the inputs, take part in the fit."""
 MORE_POINTS = 4
 ROUNDS = 4
-MAX_PHI_SIGMA = 0.6
-"""Phis less well known, in rad, are not used."""
 LEAST_ADVANTAGE = 20.0
 """Cost, over the reduced sum of squares, by which offsets more than `_APART` away must be worse."""
 _APART = 0.6
@@ -47,9 +51,9 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
         cells = np.array(mesh.columns[column], dtype=np.intp)
         if not len(cells):
             continue
-        taken = list(sweeps.get(column, []))
+        taken = list(sweeps.get(column, [])) if column <= DEEPEST else []
         if column >= 2:
-            taken += _measure_column(state, filtered, column, cells, taken)
+            taken += _measure_column(state, filtered, column, cells)
         residuals.append(filtered.take_in(joined(taken), column))
     return filtered, np.array(residuals)
 
@@ -62,9 +66,7 @@ def joined(sweeps: list[Sweep]) -> Sweep:
     )  # fmt: skip
 
 
-def _measure_column(
-    state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], earlier: list[Sweep]
-) -> list[Sweep]:
+def _measure_column(state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp]) -> list[Sweep]:
     seen = rows_seen(state, column)
     modes = state.probe.layout.mesh.modes
     visible = (seen[modes[cells]] >= 0) | (seen[modes[cells] + 1] >= 0)
@@ -72,7 +74,9 @@ def _measure_column(
     for round_ in range(ROUNDS):
         if not len(wanted):
             break
-        phase, lit = _design(state, filtered, column, wanted, light, MORE_POINTS if round_ else FIRST_POINTS)
+        phase, lit = _design(
+            state, filtered, column, wanted, light, MORE_POINTS if round_ else 4 + -(-state.ports // 5)
+        )
         taken.append(state.measure("start_phi", phase, lit))
         advantage = _search(state, filtered, column, cells, seen, taken)
         wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
@@ -90,11 +94,12 @@ def _design(
 ) -> tuple[Array, NDArray[np.intp]]:
     """Choose settings whose light interferes at MZIs that had least of it; ``light`` (K,) counts and is updated."""
     layout = state.probe.layout
-    here, behind = np.flatnonzero(state.column == column), np.flatnonzero(state.column > column)
+    here = np.flatnonzero(state.column == column)
+    still = np.flatnonzero((state.column > column) | (state.column < column - WINDOW))
     rows, lit = [], []
     for _ in range(points):
         phase = state.random_phase(_CANDIDATES, np.arange(len(layout.heaters)))
-        phase[:, layout.mesh_theta[behind]] = state.bar(behind)
+        phase[:, layout.mesh_theta[still]] = state.still(still)
         ports = state.rng.integers(0, state.ports, _CANDIDATES)
         candidates = Sweep(phase, phase, ports, phase)
         fields = filtered.model.fields(*filtered.phases(candidates), ports, before=column)
@@ -133,7 +138,7 @@ def _search(
         np.sqrt(0.5 * (variance[modes] + variance[modes + 1])), np.zeros(len(cells), dtype=np.intp),
     )  # fmt: skip
     light = fields[:, modes], fields[:, modes + 1]
-    unknown = ~np.isfinite(state.theta_sigma[cells])
+    unknown = np.array([bool(state.theta_reason[k]) for k in cells])
     thetas = np.where(unknown, ANGLES[:, None], state.theta[cells]) if unknown.any() else state.theta[cells][None]
     costs = known_light_costs(light, pair, state.couplers, thetas, ANGLES)
     state.theta[cells] = thetas[np.argmin(costs.min(axis=1), axis=0), np.arange(len(cells))]
@@ -144,6 +149,3 @@ def _search(
     state.phi[cells], state.phi_sigma[cells] = angle, sigma * np.sqrt(chi_squared)
     away = np.abs((ANGLES[:, None] - angle + np.pi) % TWO_PI - np.pi) > _APART
     return np.asarray((np.where(away, phis, np.inf).min(axis=0) - best) / chi_squared)
-
-
-__all__ = ["MAX_PHI_SIGMA", "MAX_SIGMA", "find_phis", "joined"]

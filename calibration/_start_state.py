@@ -78,6 +78,7 @@ class StartState:
     phi_reason: list[str] = field(init=False)
     moves_theta: NDArray[np.bool_] = field(init=False)
     moves_phi: NDArray[np.bool_] = field(init=False)
+    crossed: NDArray[np.bool_] = field(init=False)
     blind: NDArray[np.bool_] = field(init=False)
     couplers: Couplers = field(init=False)
     efficiency: Array = field(init=False)
@@ -90,6 +91,7 @@ class StartState:
         self.theta_sigma, self.phi_sigma = np.full(count, np.inf), np.full(count, np.inf)
         self.theta_reason, self.phi_reason = [""] * count, [""] * count
         self.moves_theta, self.moves_phi = np.ones(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
+        self.crossed = np.zeros(count, dtype=np.bool_)
         self.blind = np.zeros(mesh.ports, dtype=np.bool_)
         self.couplers = Couplers()
         self.efficiency = np.array(self.probe.nominal_efficiency, dtype=np.float64)
@@ -110,7 +112,7 @@ class StartState:
 
     @property
     def good(self) -> NDArray[np.bool_]:
-        """Whether each MZI can be put into its bar state (K,)."""
+        """Whether each MZI can be put into a wanted state (K,)."""
         return np.isfinite(self.theta_sigma) & self.moves_theta
 
     def random_phase(self, rows: int, heaters: NDArray[np.intp]) -> Array:
@@ -120,9 +122,21 @@ class StartState:
         reach = np.minimum(TWO_PI, (self.efficiency * self.probe.max_power_w)[heaters])
         return np.asarray((order + self.rng.random(size)) / rows * reach)
 
-    def bar(self, cells: NDArray[np.intp]) -> Array:
-        """Phases (h,) in rad that put MZIs into the bar state; MZIs not understood get none."""
-        return np.where(self.good[cells], (np.pi - self.theta[cells]) % TWO_PI, 0.0)
+    def still(self, cells: NDArray[np.intp]) -> Array:
+        """Phases (h,) in rad that put MZIs into the bar state, or the cross state on ways around a broken MZI.
+
+        MZIs that are not understood get none.
+        """
+        wanted = np.where(self.crossed[cells], 0.0, np.pi) - self.theta[cells]
+        return np.where(self.good[cells], wanted % TWO_PI, 0.0)
+
+    def go_around(self, broken: int) -> None:
+        """Cross the two MZIs before a broken one, so that what it mixes is never both outputs of one MZI."""
+        column, mode = self.probe.layout.mesh.mzis[broken]
+        for side in (-1, 1):
+            before = self.index.get((column - 1, mode + side))
+            if before is not None:
+                self.crossed[before] = True
 
     def measure(self, stage: str, phase: Array, lit: Ports) -> Sweep:
         """Measure one sweep of phases (R, H) in rad within the heaters' limits."""

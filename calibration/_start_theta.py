@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
-from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima
+from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima, rivals
 from calibration._start_state import StartState, Sweep, finite_mean
 
 POINTS = 6
@@ -28,7 +28,7 @@ MAX_SIGMA = 0.3
 MAX_CHI = 3.0
 """Root of the reduced sum of squares above which a fringe is not that of an MZI with two working heaters."""
 LEAST_MARGIN = 16.0
-"""Cost by which bar and cross must differ."""
+"""Cost, over the reduced sum of squares, by which other offsets and the other of bar and cross must be worse."""
 _MODEL_SHARE = 0.06
 _LEAK = 0.05
 _SCALES = np.linspace(0.76, 1.26, 26)
@@ -46,6 +46,7 @@ class _Column:
     outputs: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     chosen: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     chi: Array = field(default_factory=lambda: np.zeros(0))
+    rival: Array = field(default_factory=lambda: np.zeros(0))
 
 
 def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
@@ -88,7 +89,7 @@ def _measure_group(state: StartState, column: int, port: int, points: int) -> Sw
     layout = state.probe.layout
     phase = np.tile(state.random_phase(1, np.arange(len(layout.heaters))), (points, 1))
     here, behind = np.flatnonzero(state.column == column), np.flatnonzero(state.column > column)
-    phase[:, layout.mesh_theta[behind]] = state.bar(behind)
+    phase[:, layout.mesh_theta[behind]] = state.still(behind)
     for moved in (layout.mesh_phi[behind], layout.mesh_theta[here], layout.mesh_phi[here]):
         phase[:, moved] = state.random_phase(points, moved)
     return state.measure("start_theta", phase, np.full(points, port, dtype=np.intp))
@@ -98,24 +99,31 @@ def rows_seen(state: StartState, column: int) -> NDArray[np.intp]:
     """Detector (n,) that sees light which leaves ``column`` on each mode, -1 where none does."""
     mesh = state.probe.layout.mesh
     seen = np.where(state.blind, -1, np.arange(state.ports))
-    for behind in range(column + 1, mesh.depth):
+    for behind in reversed(range(column + 1, mesh.depth)):
         for k in mesh.columns[behind]:
+            m = mesh.mzis[k][1]
             if not state.good[k]:
-                seen[mesh.mzis[k][1] : mesh.mzis[k][1] + 2] = -1
+                seen[m : m + 2] = -1
+            elif state.crossed[k]:
+                seen[m : m + 2] = seen[[m + 1, m]]
     return seen
 
 
 def _outputs(state: StartState, column: int, cells: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Detectors (4, 2, M) of upper and lower outputs for bar and cross of the MZIs behind; -2 where there is no such."""
-    mesh, seen = state.probe.layout.mesh, rows_seen(state, column)
+    """Detectors (4, 2, M) of both outputs, by whether the MZIs behind are turned by pi; -2: no such case."""
+    mesh, seen = state.probe.layout.mesh, rows_seen(state, column + 1)
     result = np.full((4, 2, len(cells)), -2, dtype=np.intp)
     for i, k in enumerate(cells):
-        m = mesh.mzis[k][1]
-        left, right = (_usable(state, column + 1, m + side) for side in (-1, 1))
         for number in range(4):
-            if (number // 2 and not left) or (number % 2 and not right):
-                continue
-            result[number, :, i] = seen[m - number // 2], seen[m + 1 + number % 2]
+            for side, row, turned in ((-1, mesh.mzis[k][1], number // 2), (1, mesh.mzis[k][1] + 1, number % 2)):
+                behind = state.index.get((column + 1, mesh.mzis[k][1] + side))
+                usable = behind is not None and state.good[behind]
+                if turned and not usable:
+                    result[number, :, i] = -2
+                    break
+                crossed = usable and bool(turned) != bool(state.crossed[behind])
+                found = seen[row + side * crossed] if usable or behind is None else -1
+                result[number, (side + 1) // 2, i] = found
     return result
 
 
@@ -128,7 +136,7 @@ def _pair(
     state: StartState, column: int, cells: NDArray[np.intp], outputs: NDArray[np.intp], sweep: Sweep,
     columns: tuple[Array, Array],
 ) -> PairSweep:  # fmt: skip
-    """Readings of the MZIs of a column at their detectors (2, M); ``columns`` are the phases theta and phi (R, M)."""
+    """Pick the readings of MZIs at their detectors (2, M); ``columns`` are their phases theta and phi (R, M)."""
     mesh = state.probe.layout.mesh
     readings = np.concatenate([sweep.readings_w, np.full((len(sweep.lit), 1), np.nan)], axis=1)
     upper, lower = (readings[:, np.where(which < 0, -1, which)] for which in outputs)
@@ -168,8 +176,7 @@ def _table(state: StartState, column: int, work: _Column, sweep: Sweep) -> Array
 def _learn_common(state: StartState, work: _Column) -> None:
     """Scale of all efficiencies and mean coupler angle from the last column, where nothing else disturbs."""
     outputs = work.outputs[0]
-    column = state.probe.layout.mesh.depth - 1 if len(work.cells) else 0
-    column = int(state.column[work.cells[0]]) if len(work.cells) else column
+    column = int(state.column[work.cells[0]])
 
     def cost(scale: float, excess: float) -> float:
         total = np.zeros((len(ANGLES[::2]), len(work.cells)))
@@ -202,7 +209,7 @@ def _settle(state: StartState, column: int, work: _Column) -> None:
     mesh, budget = state.probe.layout.mesh, 2 * len(work.sweeps) + 6
     for _ in range(budget):
         margin = _solve(state, column, work)
-        poor = (state.theta_sigma[work.cells] > WANTED_SIGMA) | (margin < LEAST_MARGIN)
+        poor = (state.theta_sigma[work.cells] > WANTED_SIGMA) | (np.minimum(margin, work.rival) < LEAST_MARGIN)
         hopeless = (work.chi > MAX_CHI) & (len(work.sweeps) > 4)
         poor &= ~hopeless & (work.outputs[0].max(axis=0) >= 0)
         if not poor.any() or column == 0:
@@ -224,11 +231,13 @@ def _solve(state: StartState, column: int, work: _Column) -> Array:
     work.chosen = states
     number = 2 * states[:-1] + states[1:]
     every = np.arange(len(cells))
-    angle, sigma, cost = minima(work.table[number, :, every].T)
+    costs = work.table[number, :, every].T
+    angle, sigma, cost = minima(costs)
     seen = np.sum(np.take_along_axis(work.outputs, number[None, None, :], axis=0)[0] >= 0, axis=0)
     counts = [_freedom(state, column, cells, sweep) for sweep in work.sweeps]
     freedom = np.maximum(np.sum(counts, axis=0) * np.maximum(seen, 1) / 2.0 - 1.0, 1.0)
     work.chi = np.sqrt(cost / freedom)
+    work.rival = rivals(costs, angle) / np.maximum(work.chi, 1.0) ** 2
     state.theta[cells] = angle
     state.theta_sigma[cells] = np.where(seen > 0, sigma * np.maximum(work.chi, 1.0), np.inf)
     exists = [[_usable(state, column + 1, mesh.mzis[k][1] + side) for side in (-1, 1)] for k in cells]
@@ -255,11 +264,14 @@ def _judge(state: StartState, column: int, work: _Column) -> None:
             if behind is not None and crossed and (side == 1 or i == 0):
                 state.theta[behind] += np.pi
     for i, k in enumerate(cells):
-        reason = _complaint(state, column, work, i)
-        if not reason and margin[i] < LEAST_MARGIN:
-            reason = f"bar and cross behind it differ by {margin[i]:.0f} only ({LEAST_MARGIN:.0f} needed)"
-        if reason:
-            state.theta_sigma[k], state.theta_reason[k] = np.inf, reason
+        state.theta_reason[k] = _complaint(state, column, work, i)
+        if margin[i] < LEAST_MARGIN:
+            for side in (-1, 1):
+                behind = state.index.get((column + 1, mesh.mzis[k][1] + side))
+                if behind is not None and not state.theta_reason[behind]:
+                    state.theta_reason[behind] = (
+                        f"bar and cross differ in cost by {margin[i]:.0f} only ({LEAST_MARGIN:.0f} needed)"
+                    )
 
 
 def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
@@ -273,6 +285,8 @@ def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
         )
     if state.theta_sigma[k] > MAX_SIGMA:
         return f"offset uncertain by {state.theta_sigma[k]:.2g} rad ({MAX_SIGMA:g} allowed): too little light"
+    if work.rival[i] < LEAST_MARGIN / 2.0:
+        return f"another offset is worse in cost by {work.rival[i]:.0f} only ({LEAST_MARGIN / 2.0:.0f} needed)"
     return ""
 
 
@@ -300,5 +314,7 @@ def _dead(state: StartState, column: int, work: _Column, i: int, number: int) ->
         return "theta and phi answer to each other's heaters: their channels are swapped"
     state.moves_theta[k] &= what == "phi"
     state.moves_phi[k] &= what == "theta"
+    if what != "phi":
+        state.go_around(int(k))
     dead = {"both": "neither heater moves", "theta": "its heater moves", "phi": "phi's heater moves"}[what]
     return f"{dead} no phase: fringes fit {alive / max(costs[what], 1e-9):.0f} times better without it"

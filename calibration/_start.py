@@ -1,0 +1,169 @@
+"""Start of the calibration of a bare mesh from output powers: unknown offsets to a twin for a fit."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibration._mesh_linear import MeshData
+from calibration._probe import Probe
+from calibration._session import Array, Progress
+from calibration._start_filter import StartFilter
+from calibration._start_phi import find_phis
+from calibration._start_state import StartState, Sweep
+from calibration._start_theta import find_thetas
+from calibration._twin_fit import NoiseModel, _one_thread
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import TwinParameters
+
+CHECKS = 8
+"""Random settings of the whole mesh that the start has to predict."""
+MAX_CHECK_TVD = 0.35
+"""Mean total variation distance of those predictions; a twin that knows nothing of the phases has about 0.5."""
+
+
+@dataclass(frozen=True)
+class HeaterVerdict:
+    """What the start knows of one heater.
+
+    Parameters
+    ----------
+    heater
+        Its name.
+    good
+        Whether its phase is known, and follows the heater.
+    sigma_rad
+        Standard deviation of its phase in rad, heat from neighbours left out; 0 for phis of the first two columns,
+        whose offsets are phases of inputs that no power shows and are set to 0.
+    reason
+        Why not good, or an empty string.
+    """
+
+    heater: str
+    good: bool
+    sigma_rad: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Result of the start.
+
+    Parameters
+    ----------
+    parameters
+        Twin with offsets, common scale of efficiencies, mean coupler angle and port efficiencies; no crosstalk.
+    verdicts
+        One for each heater, in the layout's order.
+    dead_detectors
+        Names of detectors that show no light; their readings are NaN in ``data``.
+    data
+        All readings taken, for the global fit.
+    column_residuals
+        Rms residual over the expected one at each column, inputs first.
+    check_tvd
+        Mean total variation distance between predicted and measured outputs at `CHECKS` random settings of all heaters
+        (the last readings in ``data``, not used before).
+    """
+
+    parameters: TwinParameters
+    verdicts: tuple[HeaterVerdict, ...]
+    dead_detectors: tuple[str, ...]
+    data: MeshData
+    column_residuals: Array
+    check_tvd: float
+
+
+def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progress: Progress) -> Start:
+    """Find the phases of a bare mesh of which nothing is known but its layout.
+
+    Thetas come column by column from the outputs (`find_thetas`), phis column by column from the inputs (`find_phis`);
+    all MZIs of a column share their readings. Random settings of all heaters then judge the whole.
+
+    Parameters
+    ----------
+    probe
+        The chip; ``nominal_efficiency`` right to 20 %.
+    rng
+        Source of the random settings.
+    noise
+        Noise of a reading.
+    progress
+        Called with (stage, done, total).
+
+    Returns
+    -------
+    Start
+        The twin and a verdict on each heater; heaters without effect and what they hide are named, not guessed.
+
+    Raises
+    ------
+    CalibrationError
+        If the chip is no bare mesh, fewer than two detectors show light, the power limits leave no room, or the twin
+        does not predict random settings (`MAX_CHECK_TVD`).
+    LimitError, InstrumentError
+        From the probe.
+    """
+    layout = probe.layout
+    if layout.inputs != "ports" or layout.receivers != "power":
+        raise CalibrationError(
+            f"a start from output powers needs a bare mesh (inputs 'ports', receivers 'power'), got inputs "
+            f"{layout.inputs!r}, receivers {layout.receivers!r}; use calibrate() for chips with modulators"
+        )
+    state = StartState(probe, noise, rng, progress)
+    with _one_thread():
+        sweeps = find_thetas(state)
+        filtered, residuals = find_phis(state, sweeps)
+        verdicts = _verdicts(state, filtered)
+        check = state.measure(
+            "start_check", state.random_phase(CHECKS, np.arange(len(layout.heaters))), np.arange(CHECKS) % layout.ports
+        )
+        tvd = _distance(filtered, check)
+    if not tvd <= MAX_CHECK_TVD:
+        poor = [verdict.heater for verdict in verdicts if not verdict.good]
+        raise CalibrationError(
+            f"the start does not predict random settings: mean total variation distance {tvd:.2f} "
+            f"({MAX_CHECK_TVD:g} allowed); heaters not understood: {', '.join(poor) or 'none'}. Run discovery to check "
+            "wiring and pad map, or lower the noise"
+        )
+    dead = tuple(name for name, blind in zip(layout.detectors, state.blind, strict=True) if blind)
+    return Start(_twin(state, filtered), verdicts, dead, state.data(), residuals, tvd)
+
+
+def _verdicts(state: StartState, filtered: StartFilter) -> tuple[HeaterVerdict, ...]:
+    layout, verdicts = state.probe.layout, {}
+    theta_sigma, phi_sigma = filtered.deviations()
+    phi_sigma = np.where(state.column < 2, 0.0, phi_sigma)
+    for heaters, sigma, reasons, moves in (
+        (layout.mesh_theta, theta_sigma, state.theta_reason, state.moves_theta),
+        (layout.mesh_phi, phi_sigma, state.phi_reason, state.moves_phi),
+    ):
+        for k, heater in enumerate(heaters):
+            reason = reasons[k] if moves[k] else reasons[k] or "its heater moves no phase"
+            verdicts[int(heater)] = HeaterVerdict(layout.heaters[heater], not reason, float(sigma[k]), reason)
+    return tuple(verdicts[h] for h in range(len(layout.heaters)))
+
+
+def _distance(filtered: StartFilter, sweep: Sweep) -> float:
+    predicted, seen = filtered.predict(sweep), np.isfinite(sweep.readings_w)
+    left = np.where(seen, np.abs(predicted - sweep.readings_w), 0.0).sum(axis=1)
+    total = np.where(seen, predicted + sweep.readings_w, 0.0).sum(axis=1)
+    return float(np.mean(left / total))
+
+
+def _twin(state: StartState, filtered: StartFilter) -> TwinParameters:
+    layout, ports = state.probe.layout, state.ports
+    offset = np.zeros(len(layout.heaters))
+    offset[layout.mesh_theta], offset[layout.mesh_phi] = state.theta, state.phi
+    dead = [*layout.mesh_theta[~state.moves_theta], *layout.mesh_phi[~state.moves_phi]]
+    nominal = TwinParameters.nominal(
+        ports, input_amplitude=1.0, lo_amplitude=0.0, mesh=layout.mesh, inputs="ports", receivers="power",
+        stuck_rad=dict.fromkeys((*layout.stuck, *(layout.heaters[h] for h in dead)), 0.0),
+    )  # fmt: skip
+    return replace(
+        nominal,
+        offset=np.mod(offset, 2.0 * np.pi),
+        efficiency=state.efficiency,
+        mesh_eta=nominal.mesh_eta + 0.5 * state.couplers.excess,
+        gain=np.exp(filtered.light[:ports]),
+        input_amplitude=np.sqrt(filtered.norm_w) * np.exp(0.5 * filtered.light[ports:]),
+    )
