@@ -2,16 +2,19 @@
 
 import logging
 import threading
+from dataclasses import replace
 
 import bench_fakes
 import numpy as np
 import pytest
 from bench_fakes import SETTINGS, calls, write_fake_folder
+from test_calibration_record import record_of
 from typer.testing import CliRunner
 
-from optinc_hw.bench import Bench, check_bench
+from optinc_hw.bench import Bench, PhaseDrive, PhotonicChip, check_bench, measure_transfer_matrix
 from optinc_hw.cli import app
 from optinc_hw.errors import ConfigurationError, InstrumentError, LimitError
+from optinc_hw.photonics import TwinParameters
 
 PORTS = 4
 HEATERS = PORTS * (PORTS - 1)
@@ -228,6 +231,45 @@ def test_a_measurement_sets_waits_and_reads_in_that_order(folder):
         assert bench.readings == 2
         with pytest.raises(LimitError, match="nothing was moved"):
             bench.measure(np.full(HEATERS, 99.0))
+
+
+def test_the_lit_port_is_a_parameter_of_the_qcodes_instrument(folder):
+    with Bench.open(folder) as bench:
+        chip = PhotonicChip("chip", bench=bench)
+        assert chip.lit_port() == -1
+        chip.lit_port(2)
+        assert (bench.lit_port, chip.lit_port()) == (2, 2)
+        chip.lit_port(-1)
+        assert bench.lit_port is None
+        with pytest.raises(ValueError, match="-1 and 3"):
+            chip.lit_port(4)
+        assert chip.powers().shape == (PORTS,)
+        assert not hasattr(chip, "transfer_matrix")
+        chip.close()
+
+
+def test_a_bare_mesh_has_no_complex_matrix_to_measure(folder):
+    with Bench.open(folder) as bench, pytest.raises(ConfigurationError, match="with modulators and homodyne receivers"):
+        measure_transfer_matrix(bench)
+    assert calls("heaters_0", "set_voltages") == []
+
+
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_phase_is_met_also_where_heat_acts_with_its_square(folder, curved):
+    rng = np.random.default_rng(3)
+    nominal = TwinParameters.nominal(PORTS, input_amplitude=0.03, lo_amplitude=0.0, inputs="ports", receivers="power")
+    crosstalk = np.eye(HEATERS) + 0.01 * rng.standard_normal((HEATERS, HEATERS))
+    np.fill_diagonal(crosstalk, 1.0)
+    twin = replace(nominal, crosstalk=crosstalk, second_order=np.array([2e-3, 3e-3]) * curved)
+    with Bench.open(folder) as bench:
+        bench.save_record(record_of(twin))
+        drive = PhaseDrive(bench)
+        bench.set_voltages(np.full(HEATERS, 4.0))
+        before = drive.phases()
+        drive.set({3: before[3] + 1.0})
+        moved = drive.phases() - before
+    assert moved[3] == pytest.approx(1.0, abs=1e-7)
+    np.testing.assert_allclose(np.delete(moved, 3), 0.0, atol=1e-7)
 
 
 def test_threads_never_read_one_anothers_setting(folder, monkeypatch):

@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.bench.bench import Bench
-from optinc_hw.errors import CalibrationError, LimitError
+from optinc_hw.errors import CalibrationError, ConfigurationError, LimitError
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.photonics.program import modulator_phases, modulator_range, quadratures
 
 _TWO_PI = 2.0 * np.pi
 _NEGLIGIBLE_TURNS = 1e-9
+_PHASE_TOLERANCE_RAD = 1e-9
+_CURVATURE_ROUNDS = 8
 
 
 class PhaseDrive:
@@ -103,8 +105,14 @@ class PhaseDrive:
             wanted[self._movable] += self._power_per_phase @ change[self._movable]
             turns = np.ceil(-wanted[moved] * efficiency / _TWO_PI - _NEGLIGIBLE_TURNS)
             change[moved] += _TWO_PI * turns
+        goal = self._twin.phases(power)[self._movable] + change[self._movable]
         wanted = power.copy()
         wanted[self._movable] += self._power_per_phase @ change[self._movable]
+        for _ in range(_CURVATURE_ROUNDS):  # phases are not quite linear in heat
+            missing = goal - self._twin.phases(wanted)[self._movable]
+            if np.abs(missing).max(initial=0.0) < _PHASE_TOLERANCE_RAD:
+                break
+            wanted[self._movable] += self._power_per_phase @ missing
         return wanted
 
 
@@ -129,6 +137,8 @@ def measure_transfer_matrix(bench: Bench) -> NDArray[np.complex128]:
 
     Raises
     ------
+    ConfigurationError
+        If the chip has no input modulators or no homodyne receivers; nothing was moved.
     CalibrationError
         If there is no calibration in force, or a detector is out of range.
     LimitError
@@ -136,6 +146,7 @@ def measure_transfer_matrix(bench: Bench) -> NDArray[np.complex128]:
     InstrumentError
         If an instrument fails.
     """
+    _require_modulators_and_homodyne(bench)
     drive = PhaseDrive(bench)
     before = bench.voltages
     settings = _settings(drive)
@@ -150,6 +161,15 @@ def measure_transfer_matrix(bench: Bench) -> NDArray[np.complex128]:
     # At LO phase 0 a receiver reads the imaginary part, a quarter turn before it the real part.
     matrix: NDArray[np.complex128] = (halves[:, 1] + 1j * halves[:, 0]).T / _reference(drive.twin)
     return matrix
+
+
+def _require_modulators_and_homodyne(bench: Bench) -> None:
+    layout = bench.layout
+    if layout.inputs != "modulators" or layout.receivers != "homodyne":
+        raise ConfigurationError(
+            f"the chip of {bench.folder} has inputs: {layout.inputs} and receivers: {layout.receivers}; a complex "
+            f"matrix is measured here with modulators and homodyne receivers only"
+        )
 
 
 def _reference(twin: TwinParameters) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from qcodes.instrument import ChannelList, Instrument, InstrumentChannel
 from qcodes.parameters import Parameter, ParameterWithSetpoints
-from qcodes.validators import Arrays, Bool, Numbers
+from qcodes.validators import Arrays, Bool, Ints, Numbers
 
 from optinc_hw.bench.bench import Bench
 from optinc_hw.bench.phases import PhaseDrive, measure_transfer_matrix
@@ -139,9 +139,13 @@ class PhotonicChip(Instrument):
         self.add_submodule("heaters", heaters.to_channel_tuple())
         self._phase_drive: tuple[CalibrationRecord | None, PhaseDrive | None] = (None, None)
         self._add_heater_arrays(len(layout.heaters))
-        self._add_transfer_matrix(layout.ports)
+        if layout.inputs == "modulators" and layout.receivers == "homodyne":
+            self._add_transfer_matrix(layout.ports)
+        if layout.inputs == "ports":
+            self._add_lit_port(layout.ports)
         count = len(layout.detectors)
-        what = "the photodiodes' positions (all plus ports, then all minus ports)"
+        order = " (all plus ports, then all minus ports)" if layout.receivers == "homodyne" else ""
+        what = f"the photodiodes' positions{order}"
         self.port_index: Parameter = self._index_parameter("port_index", "Detector", count, what)
         """Setpoints of ``powers``."""
         self.powers: ParameterWithSetpoints = self.add_parameter(
@@ -219,6 +223,17 @@ class PhotonicChip(Instrument):
             "modulators and the local oscillator; 4 readings an input. Needs a calibration; switches the light on.",
         )
         """Complex matrix from mesh inputs to receivers."""
+
+    def _add_lit_port(self, ports: int) -> None:
+        self.lit_port: Parameter = self.add_parameter(
+            "lit_port",
+            label="Lit input port",
+            get_cmd=lambda: -1 if self.bench.lit_port is None else self.bench.lit_port,
+            set_cmd=lambda port: self.bench.light_port(None if port < 0 else int(port)),
+            vals=Ints(-1, ports - 1),
+            docstring="Control which input port the laser's light can reach; -1 is none.",
+        )
+        """Lit input port, of chips whose light enters one port at a time; -1 is none."""
 
     def _index_parameter(self, name: str, label: str, count: int, what: str) -> Parameter:
         index: Parameter = self.add_parameter(
