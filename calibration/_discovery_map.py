@@ -90,6 +90,7 @@ def find_channels(
     search.settle_unseen()
     search.match()
     search.assume()
+    search.eliminate()
     return search.result(probe.readings - started)
 
 
@@ -214,28 +215,28 @@ class _Search:
         return all(self.tests.loop_sign(loop, k, channel) > -0.1 for k in between)
 
     def resolve(self) -> None:
-        """Try the channels that failed on all phases that have none, until nothing more is found."""
+        """Try the channels that failed on all phases that have none, until nothing more is found.
+
+        Each phase found may open ways to others.  chip.yaml's own channels come first.
+        """
         asked: set[tuple[int, int, bytes]] = set()
-        while self._resolve_once(asked):
+        while self._find_one(asked, own=True) or self._find_one(asked, own=False):
             self._learn_efficiency()
             self.tests.find_straight()
 
-    def _resolve_once(self, asked: set[tuple[int, int, bytes]]) -> bool:
-        found = False
+    def _find_one(self, asked: set[tuple[int, int, bytes]], own: bool) -> bool:
+        """Find one more channel; the same question is asked again only when light can be led in other ways."""
         for mzi in range(len(self.mesh.mzis)):
             for attempt, position in ((self._try_theta, int(self.theta[mzi])), (self._try_phi, int(self.phi[mzi]))):
                 if self.wiring.channel[position] != UNKNOWN or (position == self.phi[mzi] and not self._shown(mzi)):
                     continue
                 for channel in self._homeless(position):
-                    # The same question is asked again only when light can be led in other ways.
                     question = (position, channel, self.wiring.steerable.tobytes())
-                    if question in asked:
-                        continue
-                    asked.add(question)
-                    if attempt(mzi, channel):
-                        found = True
-                        break
-        return found
+                    if (channel == position) == own and question not in asked:
+                        asked.add(question)
+                        if attempt(mzi, channel):
+                            return True
+        return False
 
     def _homeless(self, position: int) -> list[int]:
         """Channels that act on something, but have no phase yet; those of ``position`` first."""
@@ -298,10 +299,14 @@ class _Search:
             channel = place if place in passing[place] else passing[place][0]
             self._take(place, channel)
             passing = {p: [c for c in cs if c != channel] for p, cs in passing.items() if p != place}
-        open_places = [p for p in places if self.wiring.channel[p] == UNKNOWN]
-        homeless = self._homeless(UNKNOWN)
-        if len(open_places) == 1 and len(homeless) == 1:
-            self._take(open_places[0], homeless[0])
+
+    def eliminate(self) -> None:
+        """Give the last channel that acts on something to the last phase that has none, if there is one of each."""
+        places = [p for p in range(len(self.acts)) if self.wiring.channel[p] == UNKNOWN]
+        places = [p for p in places if p in self.theta or self._shown(self._cell(p))]
+        left = self._homeless(UNKNOWN)
+        if len(places) == 1 and len(left) == 1:
+            self._take(places[0], left[0])
 
     def _cell(self, position: int) -> int:
         """Index of the MZI to which a phase belongs."""

@@ -337,7 +337,7 @@ class PhaseTests:
             settings = np.vstack([self.sweep(split, channel, 3), self.sweep(single, channel, 3)])
             readings = self.measure(f"loop of {self._name(loop.closing)}", settings, loop.source.lit)
             both, one = effect(readings[:3]), effect(readings[3:])
-            yes += both > LOOP_EFFECT and one < (DOUBTFUL_RATIO if expected else QUIET_RATIO) * both
+            yes += both > (LOOP_EFFECT if expected else 2.0 * LOOP_EFFECT) and one < (DOUBTFUL_RATIO if expected else QUIET_RATIO) * both
             no += one > LOOP_EFFECT and one > 1.2 * DOUBTFUL_RATIO * both
             if yes == (2 if mixed or not expected else 1):
                 return True

@@ -1,0 +1,238 @@
+"""Discovery before any map is known: resistances, dark levels, noise, settling, and whether the light is right."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from calibration._discovery_analysis import dead_outputs
+from calibration._session import Array
+from optinc_hw.bench import Bench
+from optinc_hw.errors import CalibrationError
+
+ElectricalState = Literal["ok", "open", "short"]
+OPEN_RATIO, SHORT_RATIO = 10.0, 0.1
+"""Resistances above and below these multiples of the typical one are breaks and shorts."""
+ODD_SPREAD = 0.2
+"""Resistances further than this from the typical one are reported; such heaters are used."""
+TEST_SHARE = 0.3
+"""Part of each heater's voltage limit at which resistances are measured."""
+DARK_READINGS, NOISE_READINGS = 20, 30
+STEP_READINGS = 60
+"""Readings after a step of all heaters."""
+LIGHT_RATIO = 3.0
+"""Light is there if the brightest detector reads this many times more with it than its dark level's spread."""
+
+
+@dataclass(frozen=True)
+class Settling:
+    """How a detector follows a step of the heaters.
+
+    Parameters
+    ----------
+    time_constant_s
+        Time constant (n,) of an exponential in s; 0 where it was over before the first reading, NaN without a step.
+    left_over
+        Part (n,) of the step that the settling time of chip.yaml leaves.
+    """
+
+    time_constant_s: Array
+    left_over: Array
+
+
+@dataclass(frozen=True)
+class ElectricalFindings:
+    """What electrical discovery found.
+
+    Parameters
+    ----------
+    resistance_ohm
+        Of each channel (H,); infinite where no current flows.
+    state
+        "ok", "open" or "short" for each channel.
+    dark_w, dark_noise_w
+        Mean and standard deviation (n,) of readings without light in W.
+    relative_noise
+        Noise (n,) of readings with light relative to them, dark noise taken off; NaN for dark detectors.
+    settling
+        How readings follow the heaters.
+    complaints
+        What is wrong with light, noise or settling, with a remedy each; empty if nothing.
+    """
+
+    resistance_ohm: Array
+    state: tuple[ElectricalState, ...]
+    dark_w: Array
+    dark_noise_w: Array
+    relative_noise: Array
+    settling: Settling
+    complaints: tuple[str, ...]
+
+
+def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[ElectricalState, ...]]:
+    """Resistances in ohm of heaters at voltages (H,) in V and currents (H,) in A, and which are open or shorted.
+
+    Open and shorted are judged against the median of the heaters that take current.
+
+    Raises
+    ------
+    CalibrationError
+        If no heater takes current.
+    """
+    flows = np.abs(current_a) > 1e-9 + 1e-4 * float(np.max(np.abs(current_a), initial=0.0))
+    if not flows.any():
+        raise CalibrationError("no heater takes current; check that the heater drivers are connected and their limits")
+    ohm = np.where(flows, voltage_v / np.where(flows, current_a, 1.0), np.inf)
+    typical = float(np.median(ohm[flows]))
+    states = []
+    for value in ohm.tolist():
+        state: ElectricalState = "ok"
+        if value > OPEN_RATIO * typical:
+            state = "open"
+        elif value < SHORT_RATIO * typical:
+            state = "short"
+        states.append(state)
+    return ohm, tuple(states)
+
+
+def fit_settling(time_s: Array, readings: Array, noise_w: Array, settle_s: float) -> Settling:
+    """Fit exponentials to readings after a step.
+
+    Parameters
+    ----------
+    time_s
+        Times (B,) in s after the step, rising.
+    readings
+        Readings (B, n) in W.
+    noise_w
+        Noise (n,) of one reading in W.
+    settle_s
+        The settling time that chip.yaml states, s.
+    """
+    final = np.median(readings[-max(3, len(readings) // 6) :], axis=0)
+    step = readings - final
+    size = np.abs(step[0])
+    constant, left = np.zeros(readings.shape[1]), np.zeros(readings.shape[1])
+    for d in range(readings.shape[1]):
+        if not np.isfinite(readings[:, d]).all():
+            constant[d] = left[d] = np.nan
+            continue
+        if size[d] < 6.0 * max(float(noise_w[d]), 1e-3 * abs(float(final[d]))):
+            continue
+        seen = np.abs(step[:, d]) > 3.0 * max(float(noise_w[d]), 0.02 * size[d])
+        until = int(np.argmin(seen)) if not seen.all() else len(seen)
+        if until >= 2:
+            slope = np.polyfit(time_s[:until], np.log(np.abs(step[:until, d])), 1)[0]
+            constant[d] = max(-1.0 / slope, 0.0) if slope < 0.0 else np.inf
+            left[d] = float(np.exp(-settle_s / constant[d])) if constant[d] > 0.0 else 0.0
+    return Settling(constant, left)
+
+
+def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
+    """Measure what needs no map: resistances, dark levels, noise, settling, light.  Leaves the chip dark and cold.
+
+    Parameters
+    ----------
+    bench
+        An open bench of a bare mesh.
+    lit
+        Port that is lit for noise and settling.
+
+    Raises
+    ------
+    CalibrationError
+        If no heater takes current.
+    InstrumentError
+        If an instrument fails.
+    """
+    zero = np.zeros(len(bench.layout.heaters))
+    dark = _repeated(bench, None, zero, DARK_READINGS)
+    ohm, state = _resistances(bench)
+    usable = np.array([one == "ok" for one in state])
+    level = np.where(usable, TEST_SHARE * bench.max_voltage, 0.0)
+    bench.light_port(lit)
+    bench.set_voltages(level)
+    start = bench.clock.now()
+    rows, times = [], []
+    for _ in range(STEP_READINGS):
+        reading = bench.read_detectors()
+        times.append(bench.clock.now() - start)
+        rows.append(np.where(reading.valid, reading.power_w, np.nan))
+    bench.settle()
+    bright = _repeated(bench, lit, level, NOISE_READINGS)
+    bench.light(on=False)
+    bench.set_voltages(zero)
+    mean, noise = bright.mean(axis=0) - dark.mean(axis=0), dark.std(axis=0, ddof=1)
+    spread = np.sqrt(np.maximum(bright.var(axis=0, ddof=1) - noise**2, 0.0))
+    relative = np.where(mean > 10.0 * noise, spread / np.where(mean > 0.0, mean, 1.0), np.nan)
+    settle_s = bench.description.chip.settling.settle_s
+    settling = fit_settling(np.array(times), np.stack(rows), np.maximum(bright.std(axis=0, ddof=1), noise), settle_s)
+    complaints = (*_odd(bench, ohm, state), *_light(bench, mean, noise), *_slow(bench, settling))
+    return ElectricalFindings(ohm, state, dark.mean(axis=0), noise, relative, settling, complaints)
+
+
+def _repeated(bench: Bench, lit: int | None, voltages: Array, count: int) -> Array:
+    if lit is None:
+        bench.light(on=False)
+        bench.set_voltages(voltages)
+        bench.settle()
+    rows = []
+    for _ in range(count):
+        reading = bench.read_detectors()
+        rows.append(np.where(reading.valid, reading.power_w, np.nan))
+    return np.stack(rows)
+
+
+def _resistances(bench: Bench) -> tuple[Array, tuple[ElectricalState, ...]]:
+    heaters = len(bench.layout.heaters)
+    nominal = bench.description.chip.nominal.resistance_ohm
+    level = TEST_SHARE * bench.max_voltage
+    voltage, current = np.zeros(heaters), np.zeros(heaters)
+    groups = max(1, int(np.ceil((level**2 / nominal).sum() / (0.8 * bench.max_total_power))))
+    for group in range(groups):
+        members = np.arange(group, heaters, groups)
+        setting = np.zeros(heaters)
+        setting[members] = level[members]
+        bench.set_voltages(setting)
+        bench.settle()
+        reading = bench.read_heaters()
+        voltage[members], current[members] = reading.voltage_v[members], reading.current_a[members]
+    bench.set_voltages(np.zeros(heaters))
+    return judge_resistances(voltage, current)
+
+
+def _odd(bench: Bench, ohm: Array, state: tuple[ElectricalState, ...]) -> list[str]:
+    fine = np.array([one == "ok" for one in state])
+    typical = float(np.median(ohm[fine])) if fine.any() else float("nan")
+    odd = np.flatnonzero(fine & (np.abs(ohm / typical - 1.0) > ODD_SPREAD))
+    return [
+        f"{bench.layout.heaters[k]}: {ohm[k]:.4g} ohm where {typical:.4g} ohm is typical; check its wiring" for k in odd
+    ]
+
+
+def _light(bench: Bench, mean: Array, noise: Array) -> list[str]:
+    chip = bench.description.chip
+    asked = 1e-3 * 10.0 ** (chip.laser.power_dbm / 10.0)
+    total = float(np.nansum(np.maximum(mean, 0.0)))
+    if not (mean > LIGHT_RATIO * noise).any():
+        return ["no detector sees light although the laser was switched on; check laser, shutter, switch and fibres"]
+    loss_db = -10.0 * np.log10(max(total, 1e-300) / asked)
+    found = []
+    if loss_db > 40.0 or loss_db < 0.0:
+        found.append(
+            f"the detectors together see {total:.3g} W of {asked:.3g} W from the laser ({loss_db:.1f} dB loss); check "
+            "the laser's power, the meters' wavelength and the couplers"
+        )
+    dead = np.flatnonzero(dead_outputs(mean[None]))
+    return found + [f"{bench.layout.detectors[d]}: dark in this setting" for d in dead if mean[d] < LIGHT_RATIO * noise[d]]
+
+
+def _slow(bench: Bench, settling: Settling) -> list[str]:
+    worst = float(np.nanmax(settling.left_over, initial=0.0))
+    if worst < 0.01:
+        return []
+    slowest = float(np.nanmax(settling.time_constant_s))
+    return [
+        f"settling.settle_s = {bench.description.chip.settling.settle_s:g} s leaves {worst:.0%} of a step: readings "
+        f"follow the heaters with {slowest:.3g} s; write settle_s: {5.0 * slowest:.2g} into chip.yaml"
+    ]
