@@ -1,36 +1,25 @@
 """The whole calibration of a chip, and the check of an old one."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from calibration._electrical import (
-    measure_dark,
-    measure_fringes,
-    measure_noise,
-    measure_resistances,
-    noise_model,
-    random_powers,
-    use_fringes,
-    use_resistances,
-)
-from calibration._journal import Journal
-from calibration._journal_results import kept_fit
-from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
+from calibration._homodyne_run import run_homodyne, verify_homodyne
+from calibration._journal_run import Argument
+from calibration._mesh_calibrate import READINGS_PER_HEATER
+from calibration._mesh_run import held_out_by_default, run_mesh, verify_mesh
+from calibration._outcome import finish
 from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
-from calibration._session import Array, Progress, Session
-from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
+from calibration._session import Progress
 from optinc_hw.bench import Bench, CalibrationRecord
 from optinc_hw.bench.chip_file import CHIP_FILE
-from optinc_hw.bench.record import Provenance, Quality, make_provenance
 from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError
-from optinc_hw.photonics import ChipLayout, TwinParameters
-from optinc_hw.units import db_to_amplitude, dbm_to_watt, nm_to_m
+from optinc_hw.photonics import RectangularLayout
 
 _log = logging.getLogger(__name__)
 
@@ -38,25 +27,24 @@ MAX_RESIDUAL_OVER_NOISE = 15.0
 """A twin that predicts held-out settings worse than this many times the noise is refused."""
 GOOD_RESIDUAL_OVER_NOISE = 3.0
 """`verify` calls a record good up to this, and `calibrate` warns beyond it."""
-TYPICAL_MZI_LOSS_DB = 0.15
-TYPICAL_COUPLING_LOSS_DB = 1.0
 SETTINGS_PER_HEATER = 10
-SETTINGS_PER_SWEEP = 10
-"""Random settings between two entries of the journal."""
+HELD_OUT = 200
 _CALIBRATION_STREAM, _VERIFICATION_STREAM = 0, 1
 """First words of the two seeds: a verification never repeats settings of the calibration."""
-TYPICAL_FIT_STEPS = 8
-"""Steps that a fit is expected to take, for the display of progress."""
 
 
 def calibrate(
-    bench: Bench, *, settings: int | None = None, held_out: int = 200, seed: int = 0,
-    data_file: str | Path | None = None, resume: str | Path | None = None, progress: Progress | None = None,
+    bench: Bench, *, settings: int | None = None, budget: int | None = None, held_out: int | None = None,
+    seed: int = 0, data_file: str | Path | None = None, resume: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> CalibrationRecord:  # fmt: skip
     """Calibrate a chip from measured data only.
 
-    Dark readings, heater resistances, phase curves, attenuators, input modulators, mesh lines and one complex matrix
-    give a start; a global fit to random settings gives the twin; settings that the fit has not seen judge it.
+    OptINC's own chip: dark readings, heater resistances, phase curves, attenuators, input modulators, mesh lines and
+    one complex matrix give a start; a global fit to random settings gives the twin.  A bare mesh: dark readings, heater
+    resistances, internal and external phases column by column from output powers; then random settings and global fits
+    in turn.  Settings that the fit has not seen judge it.
+
     Every sweep is in the run's journal before the next one begins, so that a run that was killed can be resumed; the
     journal becomes part of the netCDF file at the end.  Leaves the chip dark and its heaters at zero.
 
@@ -65,9 +53,12 @@ def calibrate(
     bench
         An open bench.
     settings
-        Random settings for the fit; None takes 10 a heater.  At least as many readings as offsets and efficiencies.
+        Random settings for the fit of OptINC's own chip; None takes 10 a heater.  At least as many readings as offsets
+        and efficiencies.
+    budget
+        Readings of all kinds that a bare mesh may take; None takes 15 a heater.
     held_out
-        Random settings kept out of the fit.
+        Random settings that judge the fit; None takes 200, or 5 a port of a bare mesh, whose judges join the last fit.
     seed
         Seed of the random settings.
     data_file
@@ -86,61 +77,58 @@ def calibrate(
     Raises
     ------
     ConfigurationError
-        If chip.yaml describes a mesh that is not rectangular and complete, or stuck phases; nothing is driven.
+        If chip.yaml describes a mesh that cannot be calibrated; nothing is driven.
     CalibrationError
-        If any stage does not support a result, or the numbers of settings are too small; the record in force stays
-        as it is.
+        If any stage does not support a result, or an argument is not for this kind of chip or too small; the record
+        in force stays as it is.
     InstrumentError
         If an instrument fails.
     """
-    _require_complete_rectangle(bench)
-    count = SETTINGS_PER_HEATER * len(bench.layout.heaters) if settings is None else settings
-    least = -(-len(bench.layout.heaters) // bench.layout.ports)
+    _require_known_mesh(bench)
+    arguments = _arguments(bench, settings, budget, held_out)
+    if seed < 0:
+        raise CalibrationError(f"seed = {seed}: give 0 or more")
     if resume is not None and data_file is not None:
         raise CalibrationError("a resumed run goes on in its own file; give data_file or resume, not both")
-    if count < least or held_out < 1 or seed < 0:
-        raise CalibrationError(
-            f"settings = {count}, held_out = {held_out}, seed = {seed}: this chip needs at least {least} settings and "
-            "1 held out, and a seed of at least 0"
-        )
     created = datetime.now(UTC)
     default = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc"
-    header = run_header(bench, seed, {"settings": count, "held_out": held_out}, created)
+    header = run_header(bench, seed, dict[str, Argument](arguments), created)
     path, journal = open_journal(default if data_file is None else Path(data_file), header, resume)
+    rng = np.random.default_rng((_CALIBRATION_STREAM, seed))
     with journal:
-        return _run(bench, journal, RunFile(path, journal), (count, held_out), progress or _silent)
+        run = RunFile(path, journal)
+        with kept_on_failure(run), dark_afterwards(bench):
+            measure = run_mesh if bench.layout.bare else run_homodyne
+            counts = (arguments["budget" if bench.layout.bare else "settings"], arguments["held_out"])
+            outcome = measure(bench, journal, run, counts, rng, progress or _silent)
+        record = finish(bench, journal, run, outcome)
+        _judge(outcome.residual_over_noise, run.path)
+        return record
 
 
-def _run(
-    bench: Bench, journal: Journal, run: RunFile, counts: tuple[int, int], progress: Progress
-) -> CalibrationRecord:
-    header, (count, held_out) = journal.header, counts
-    session = Session(bench, np.random.default_rng((_CALIBRATION_STREAM, header.seed)), progress, journal.step)
-    with kept_on_failure(run), _dark_afterwards(bench):
-        noise, start = _start_up(session, run)
-        train, judge = _measure(session, run, "train", count), _measure(session, run, "held_out", held_out)
-
-    def on_step(step: int, _: float) -> None:
-        session.progress("twin fit", step, max(step, TYPICAL_FIT_STEPS))
-
-    fit = kept_fit(journal, train, start, noise, lambda: fit_twin(train, start, noise, on_step))
-    residual = residual_over_noise(fit.parameters, judge, noise)
-    digest = run.finish(fit.parameters, {
-        "residual_over_noise": residual, "train_residual_over_noise": fit.chi, "readings": journal.readings,
-        "noise_relative": noise.relative, "noise_floor_w": noise.floor_w,
-    })  # fmt: skip
-    _judge(residual, run.path)
-    quality = Quality(
-        residual_over_noise=residual, held_out_settings=held_out, readings=journal.readings,
-        noise_relative=noise.relative, noise_floor_w=noise.floor_w,
-    )  # fmt: skip
-    laser = bench.description.chip.laser
-    provenance = make_provenance(
-        seed=header.seed, chip=header.chip, laser_power_w=dbm_to_watt(laser.power_dbm),
-        laser_wavelength_m=nm_to_m(laser.wavelength_nm), created=datetime.fromisoformat(header.created_utc),
-        data_file=run.path.name, data_sha256=digest,
-    )  # fmt: skip
-    return _record(session, fit, quality, provenance)
+def _arguments(bench: Bench, settings: int | None, budget: int | None, held_out: int | None) -> dict[str, int]:
+    """Fill in what was left out, and refuse what is not for this kind of chip or too small."""
+    heaters, ports = len(bench.layout.heaters), bench.layout.ports
+    if bench.layout.bare:
+        other, value, what, least = "settings", settings, "budget", heaters
+        chosen = {
+            "budget": READINGS_PER_HEATER * heaters if budget is None else budget,
+            "held_out": held_out_by_default(ports) if held_out is None else held_out,
+        }
+    else:
+        other, value, what, least = "budget", budget, "settings", -(-heaters // ports)
+        chosen = {
+            "settings": SETTINGS_PER_HEATER * heaters if settings is None else settings,
+            "held_out": HELD_OUT if held_out is None else held_out,
+        }
+    if value is not None:
+        raise CalibrationError(f"{other} = {value} is not for this kind of chip; give {what}")
+    if chosen[what] < least or chosen["held_out"] < 1:
+        raise CalibrationError(
+            f"{what} = {chosen[what]}, held_out = {chosen['held_out']}: this chip needs {what} of at least {least} and "
+            "1 held out"
+        )
+    return chosen
 
 
 def _judge(residual: float, path: Path) -> None:
@@ -176,6 +164,8 @@ class Verification:
         Number of settings read.
     good
         Whether the residual is at most `GOOD_RESIDUAL_OVER_NOISE`.
+    tvd
+        Mean total variation distance between predicted and measured shares of a bare mesh's outputs; None otherwise.
     """
 
     residual_over_noise: float
@@ -183,6 +173,7 @@ class Verification:
     age_s: float
     settings: int
     good: bool
+    tvd: float | None = None
 
 
 def verify(
@@ -214,29 +205,30 @@ def verify(
         raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
     if record.layout != bench.layout:
         raise CalibrationError("the record is of a chip with other MZIs or other stuck phases than chip.yaml describes")
-    twin = record.twin()
-    session = Session(bench, np.random.default_rng((_VERIFICATION_STREAM, seed)), progress or _silent)
-    session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w
-    session.efficiency = twin.efficiency.copy()
-    with _dark_afterwards(bench):
-        data = _random_settings(session, "verification", settings)
-    noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
-    residual = residual_over_noise(twin, data, noise)
+    rng, tvd = np.random.default_rng((_VERIFICATION_STREAM, seed)), None
+    with dark_afterwards(bench):
+        if bench.layout.bare:
+            residual, tvd = verify_mesh(bench, record, settings, rng, progress or _silent)
+        else:
+            residual = verify_homodyne(bench, record, settings, rng, progress or _silent)
     age = (datetime.now(UTC) - record.provenance.created_utc).total_seconds()
-    return Verification(
-        residual, record.quality.residual_over_noise, age, settings, residual <= GOOD_RESIDUAL_OVER_NOISE
-    )
+    good = residual <= GOOD_RESIDUAL_OVER_NOISE
+    return Verification(residual, record.quality.residual_over_noise, age, settings, good, tvd)
 
 
-def _require_complete_rectangle(bench: Bench) -> None:
+def _require_known_mesh(bench: Bench) -> None:
     """Refuse a mesh whose lines and columns the stages would not find."""
     chip, layout = bench.description.chip, bench.layout
-    lacking = [f"{name} is missing" for name in chip.mesh.missing_mzis] + [f"{name} is stuck" for name in layout.stuck]
-    if layout != ChipLayout(layout.ports):
-        found = "; ".join([f"layout: {chip.layout}", *lacking])
+    lacking = [f"{name} is missing" for name in chip.mesh.missing_mzis]
+    lacking += [] if layout.bare else [f"{name} is stuck" for name in layout.stuck]
+    mixed = layout.receivers != ("power" if layout.inputs == "ports" else "homodyne")
+    if layout.mesh != RectangularLayout(layout.ports) or lacking or mixed:
+        kind = f"inputs: {layout.inputs}, receivers: {layout.receivers}"
+        found = "; ".join([f"layout: {chip.layout}", kind, *lacking])
         raise ConfigurationError(
             f"{bench.folder / CHIP_FILE} describes a mesh that cannot be calibrated yet ({found}): calibration needs "
-            "layout: rectangular with every MZI present and every phase following its heater; nothing was driven"
+            "layout: rectangular with every MZI present, behind modulators and before homodyne receivers with every "
+            "phase following its heater, or with input ports and power detectors alone; nothing was driven"
         )
 
 
@@ -244,63 +236,8 @@ def _silent(stage: str, done: int, total: int) -> None:
     del stage, done, total
 
 
-def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameters]:
-    dark = _stage(session, run, "dark readings", measure_dark)
-    # Raw data are kept before they are judged: those of a stage that fails tell why.
-    use_resistances(session, _stage(session, run, "heater resistances", measure_resistances))
-    lit = _stage(session, run, "noise", measure_noise)
-    noise = noise_model(dark["dark_readings"], lit["noise_readings"])
-    use_fringes(session, _stage(session, run, "phase curves", measure_fringes))
-    _stage(session, run, "attenuators", find_attenuators)
-    _stage(session, run, "input modulators", find_generator)
-    _stage(session, run, "mesh lines", find_lines)
-    raw = _stage(session, run, "transfer matrix", find_columns)
-    return noise, _first_twin(session, raw)
-
-
-def _stage(
-    session: Session, run: RunFile, name: str, measure: Callable[[Session], dict[str, Array]]
-) -> dict[str, Array]:
-    session.stage = name
-    raw = measure(session)
-    run.add(name, raw)
-    return raw
-
-
-def _first_twin(session: Session, raw: dict[str, Array]) -> TwinParameters:
-    """Start of the fit: phases from the stages, amplitudes from the complex matrix, typical losses."""
-    n = session.layout.ports
-    lo = np.sqrt(np.maximum(raw["lo_readings"][:n] + raw["lo_readings"][n:], 1e-15))
-    fields = np.hypot(raw["matrix"][..., 0], raw["matrix"][..., 1]) / lo[:, None]
-    rows, columns = np.linalg.norm(fields, axis=1), np.linalg.norm(fields, axis=0)
-    mzi, coupling = db_to_amplitude(TYPICAL_MZI_LOSS_DB), db_to_amplitude(TYPICAL_COUPLING_LOSS_DB)
-    nominal = TwinParameters.nominal(n, input_amplitude=1.0, lo_amplitude=1.0)
-    return replace(
-        nominal, offset=session.offset, efficiency=session.efficiency, lo_amplitude=lo, dark_w=session.dark_w,
-        mzi_transmission=np.full(len(session.layout.mesh.mzis), mzi),
-        input_amplitude=columns / (mzi**n * coupling), output_transmission=coupling * rows / rows.mean(),
-    )  # fmt: skip
-
-
-def _measure(session: Session, run: RunFile, name: str, count: int) -> Settings:
-    data = _random_settings(session, f"{name.replace('_', '-')} settings", count)
-    run.add(name, {f"{name}_power": data.power_w, f"{name}_readings": data.readings_w})
-    return data
-
-
-def _random_settings(session: Session, stage: str, count: int) -> Settings:
-    session.stage = stage
-    powers, readings = [], []
-    for first in range(0, count, SETTINGS_PER_SWEEP):
-        last = min(first + SETTINGS_PER_SWEEP, count)
-        powers.append(np.stack([random_powers(session) for _ in range(first, last)]))
-        readings.append(session.measure(powers[-1]) + session.dark_w)
-        session.progress(stage, last, count)
-    return Settings(np.concatenate(powers), np.concatenate(readings))
-
-
 @contextmanager
-def _dark_afterwards(bench: Bench) -> Iterator[None]:
+def dark_afterwards(bench: Bench) -> Iterator[None]:
     """Leave the chip dark and its heaters at zero, also after an error; an error on the way out is added to it."""
     try:
         yield
@@ -318,10 +255,3 @@ def _darken(bench: Bench) -> None:
         bench.light(on=False)
     finally:  # a laser that does not answer must not keep the heaters on
         bench.set_voltages(np.zeros(len(bench.layout.heaters)))
-
-
-def _record(session: Session, fit: TwinFit, quality: Quality, provenance: Provenance) -> CalibrationRecord:
-    return CalibrationRecord.from_twin(
-        fit.parameters, session.resistance_ohm, session.beta_per_w, (fit.offset_sigma, fit.efficiency_sigma),
-        quality, provenance,
-    )  # fmt: skip

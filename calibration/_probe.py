@@ -69,6 +69,7 @@ class BenchProbe:
         self.max_total_power_w = bench.max_total_power
         self.nominal_efficiency = np.full(len(self.layout.heaters), np.pi / bench.description.chip.nominal.p_pi_w)
         self.readings = 0
+        self._lit = False
 
     def measure(self, stage: str, power_w: Array, lit: Ports) -> Array:
         """Set, settle and read setting after setting; see `Probe`.
@@ -87,7 +88,10 @@ class BenchProbe:
                 f"{stage}: a sweep of {len(lit)} settings needs finite powers ({len(lit)}, {len(self.max_power_w)}), "
                 f"got {power_w.shape}"
             )
-        voltages = np.minimum(voltage_from_power(power_w, *self._law), self._bench.max_voltage)
+        if not self._lit:
+            self._bench.light(on=True)
+            self._lit = True
+        voltages = voltage_from_power(power_w, *self._law)
         rows = []
         for done, (row, port) in enumerate(zip(voltages, lit.tolist(), strict=True)):
             reading = self._bench.measure(row, port)

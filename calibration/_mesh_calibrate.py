@@ -1,0 +1,196 @@
+"""The calibration of a bare mesh: a start, settings where the twin is least sure, global fits, and a judgement."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from calibration._active import choose_settings, random_candidates
+from calibration._mesh_fit import MeshFit, fit_mesh, predict, refit, residual_over_noise_of
+from calibration._mesh_linear import MeshData
+from calibration._mesh_space import BLOCKS, MeshSpace, PriorWidths
+from calibration._posterior import MeshPosterior
+from calibration._probe import Ports, Probe
+from calibration._session import Array, Progress
+from calibration._start import Start, find_start
+from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import TwinParameters
+
+READINGS_PER_HEATER = 15
+"""Default budget."""
+BATCHES = (0.25, 0.6, 1.0)
+"""Share of the random settings that is measured by each fit: later batches are chosen with a better twin."""
+CANDIDATES, SAMPLES = 3, 8
+"""Random settings from which each one is chosen, and posterior samples that say how unsure the twin is of them."""
+POWER_SHARE = 0.8
+"""Part of the chip's total power limit that random settings may use."""
+TYPICAL_STEPS = 40
+"""Steps that a fit is expected to take, for the display of progress."""
+
+Arrays = Mapping[str, Any]  # Any: what numpy makes an array of
+Keep = Callable[[str, Arrays, Callable[[], Arrays]], Mapping[str, Any]]
+"""Returns the stored outcome of a long computation (stage, inputs), or computes and stores it: `Journal.result`."""
+
+
+@dataclass(frozen=True)
+class MeshCalibration:
+    """What a calibration of a bare mesh found.
+
+    Parameters
+    ----------
+    fit
+        The twin, from all readings.
+    start
+        Where the fits began, with a verdict on every heater.
+    noise
+        Noise of a reading.
+    data
+        All readings of the fit, the held-out ones included.
+    residual_over_noise, tvd
+        How well a twin from all but the held-out readings predicted those: rms over noise, and mean total variation
+        distance of the outputs' shares.
+    sigmas
+        Standard deviations (H,) of the phases at mean power in rad, and of the efficiencies in rad/W.
+    """
+
+    fit: MeshFit
+    start: Start
+    noise: NoiseModel
+    data: MeshData
+    residual_over_noise: float
+    tvd: float
+    sigmas: tuple[Array, Array]
+
+
+def calibrate_mesh(
+    probe: Probe, noise: NoiseModel, rng: np.random.Generator, *, budget: int, held_out: int, keep: Keep,
+    progress: Progress,
+) -> MeshCalibration:  # fmt: skip
+    """Calibrate a bare mesh from output powers.
+
+    Parameters
+    ----------
+    probe
+        The chip.
+    noise
+        Noise of a reading.
+    rng
+        Source of all random settings.
+    budget
+        Readings that may be taken, counted from ``probe.readings`` = 0.
+    held_out
+        Readings of these that judge the fit before they join it.
+    keep
+        Stores what fits find.
+    progress
+        Told about every stage.
+
+    Raises
+    ------
+    CalibrationError
+        If the start fails, the budget does not leave room for random settings, or a fit diverges.
+    """
+    start = find_start(probe, rng, noise, progress)
+    room = budget - probe.readings - held_out
+    heaters = len(probe.layout.heaters)
+    if room < heaters // probe.layout.ports:
+        raise CalibrationError(
+            f"the start took {probe.readings} readings and {held_out} are held out; a budget of {budget} leaves {room} "
+            f"random settings for the fit. Allow at least {budget - room + heaters // probe.layout.ports}, better "
+            f"{READINGS_PER_HEATER * heaters}"
+        )
+    judges = measure(probe, *_random(probe, start.parameters, rng, held_out), "held-out settings", progress)
+    first, *more = np.diff(np.round(np.array([0.0, *BATCHES]) * room).astype(int)).tolist()
+    data = start.data.joined(measure_random(probe, start.parameters, rng, "random settings", first, progress))
+    fit = _kept(keep, data, start.parameters, noise, None, progress)
+    for count in more:
+        settings = _telling(probe, fit, data, noise, rng, count)
+        data = data.joined(measure(probe, *settings, "random settings", progress))
+        fit = _kept(keep, data, start.parameters, noise, fit, progress)
+    residual = residual_over_noise_of(fit.parameters, judges, noise)
+    tvd = total_variation_of(fit.parameters, judges)
+    data = data.joined(judges)
+    fit = _kept(keep, data, start.parameters, noise, fit, progress)
+    return MeshCalibration(fit, start, noise, data, residual, tvd, _sigmas(fit, data, noise, rng))
+
+
+def measure_random(
+    probe: Probe, known: TwinParameters, rng: np.random.Generator, stage: str, count: int, progress: Progress
+) -> MeshData:
+    """Measure random settings: every phase over one period, all ports lit equally often."""
+    return measure(probe, *_random(probe, known, rng, count), stage, progress)
+
+
+def measure(probe: Probe, power_w: Array, lit: Ports, stage: str, progress: Progress) -> MeshData:
+    """Measure settings in sweeps of as many as there are ports."""
+    ports, rows = probe.layout.ports, []
+    for first in range(0, len(lit), ports):
+        part = slice(first, first + ports)
+        rows.append(probe.measure(stage, power_w[part], lit[part]))
+        progress(stage, min(first + ports, len(lit)), len(lit))
+    return MeshData(power_w, lit, np.concatenate([np.empty((0, ports)), *rows]))
+
+
+def _random(probe: Probe, known: TwinParameters, rng: np.random.Generator, count: int) -> tuple[Array, Ports]:
+    period = np.minimum(2.0 * np.pi / known.efficiency, probe.max_power_w) * known.layout.movable
+    return random_candidates(count, known.ports, period, POWER_SHARE * probe.max_total_power_w, rng)
+
+
+def _telling(
+    probe: Probe, fit: MeshFit, data: MeshData, noise: NoiseModel, rng: np.random.Generator, count: int
+) -> tuple[Array, Ports]:
+    """Choose the settings that will tell most among several times as many."""
+    posterior = MeshPosterior(fit, data, noise)
+    power_w, lit = _random(probe, fit.parameters, rng, CANDIDATES * count)
+    chosen = choose_settings(posterior, noise, power_w, lit, count, posterior.samples(SAMPLES, rng)).chosen
+    return power_w[chosen], lit[chosen]
+
+
+def _sigmas(fit: MeshFit, data: MeshData, noise: NoiseModel, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Posterior standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W, from samples."""
+    samples, place = MeshPosterior(fit, data, noise).samples(SAMPLES, rng), fit.space.slices
+    relative = samples[:, place["efficiency"]] + samples[:, place["common_efficiency"]]
+    offset, efficiency = (np.sqrt(np.mean(part**2, axis=0)) for part in (samples[:, place["offset"]], relative))
+    return offset, efficiency * fit.parameters.efficiency
+
+
+def total_variation_of(parameters: TwinParameters, data: MeshData) -> float:
+    """Mean total variation distance between predicted and measured shares of the outputs; NaN readings left out."""
+    valid = np.isfinite(data.readings_w)
+    told = np.where(valid, predict(parameters, data.power_w, data.lit), 0.0)
+    seen = np.where(valid, np.maximum(data.readings_w, 0.0), 0.0)
+    told, seen = (values / np.maximum(values.sum(axis=1, keepdims=True), 1e-300) for values in (told, seen))
+    return float(0.5 * np.abs(told - seen).sum(axis=1).mean())
+
+
+def _kept(
+    keep: Keep, data: MeshData, start: TwinParameters, noise: NoiseModel, before: MeshFit | None, progress: Progress
+) -> MeshFit:
+    """Fit all readings so far, from the start or on from the fit before."""
+
+    def on_step(step: int, chi: float) -> None:
+        del chi
+        progress("twin fit", step, max(step, TYPICAL_STEPS))
+
+    def compute() -> Arrays:
+        found = fit_mesh(data, start, noise, on_step) if before is None else refit(before, data, noise, on_step)
+        return {
+            "vector": found.vector, "reference_power_w": found.space.reference_power_w, "spoilt": found.spoilt,
+            "widths": np.array(astuple(found.space.widths)), "chi": np.array(found.chi),
+            "steps": np.array(found.steps), "reach": np.array(found.space.reach),
+        }  # fmt: skip
+
+    inputs = {
+        "power_w": data.power_w, "lit": data.lit, "readings_w": data.readings_w, "offset": start.offset,
+        "noise": np.array([noise.relative, noise.floor_w]),
+        "vector": np.empty(0) if before is None else before.vector,
+    }  # fmt: skip
+    found = keep("mesh fit", inputs, compute)
+    widths = PriorWidths(*(float(value) for value in found["widths"]))
+    space = MeshSpace(start, found["reference_power_w"], widths, BLOCKS, float(found["reach"]))
+    return MeshFit(
+        space.twin(found["vector"]), float(found["chi"]), int(found["steps"]), found["spoilt"], space,
+        found["vector"],
+    )  # fmt: skip

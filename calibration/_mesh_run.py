@@ -1,0 +1,87 @@
+"""A bare mesh on a bench, from dark readings to the twin."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from calibration._electrical import measure_resistances, noise_model, use_resistances
+from calibration._journal import Journal
+from calibration._journal_probe import JournaledProbe
+from calibration._mesh_calibrate import calibrate_mesh, measure_random, total_variation_of
+from calibration._mesh_fit import residual_over_noise_of
+from calibration._outcome import Outcome
+from calibration._probe import BenchProbe
+from calibration._run_file import RunFile
+from calibration._session import Array, Progress, Session
+from calibration._twin_fit import NoiseModel
+from optinc_hw.bench import Bench, CalibrationRecord
+
+DARK_READINGS = 10
+NOISE_READINGS = 8
+
+
+def held_out_by_default(ports: int) -> int:
+    """Say how many settings judge the fit of a mesh."""
+    return 5 * ports
+
+
+def run_mesh(
+    bench: Bench, journal: Journal, run: RunFile, counts: tuple[int, int], rng: np.random.Generator, progress: Progress
+) -> Outcome:
+    """Calibrate the bare mesh on a bench.
+
+    Parameters
+    ----------
+    bench
+        An open bench.
+    journal
+        Keeps and gives back what was measured.
+    run
+        Receives raw data.
+    counts
+        Budget of readings, and how many of them judge the fit.
+    rng
+        Source of the random settings.
+    progress
+        Told about every stage.
+    """
+    budget, held_out = counts
+    session = Session(bench, rng, progress, journal.step)
+    session.stage = "dark readings"
+    dark = session.measure_dark(DARK_READINGS)
+    run.add("dark readings", {"dark_readings": dark})
+    session.stage = "heater resistances"
+    steps = measure_resistances(session)
+    run.add("heater resistances", steps)
+    use_resistances(session, steps)
+    law, dark_w = (session.resistance_ohm, session.beta_per_w), dark.mean(axis=0)
+    probe = JournaledProbe(BenchProbe(bench, *law, dark_w, progress), journal)
+    noise = _noise(probe, dark, rng)
+    found = calibrate_mesh(
+        probe, noise, rng, budget=budget - len(dark), held_out=held_out, keep=journal.result, progress=progress
+    )
+    return Outcome(
+        replace(found.fit.parameters, dark_w=dark_w), law, found.sigmas, noise, found.residual_over_noise,
+        found.fit.chi, held_out, found.tvd, len(found.data),
+    )  # fmt: skip
+
+
+def _noise(probe: JournaledProbe, dark: Array, rng: np.random.Generator) -> NoiseModel:
+    """Noise of a reading, from repeats at one random setting."""
+    period = np.minimum(2.0 * np.pi / probe.nominal_efficiency, probe.max_power_w)
+    power = rng.uniform(size=len(period)) * period
+    power = power * min(1.0, 0.5 * probe.max_total_power_w / power.sum())
+    lit = np.zeros(NOISE_READINGS, dtype=np.intp)
+    readings = probe.measure("noise", np.tile(power, (NOISE_READINGS, 1)), lit)
+    return noise_model(dark, readings)
+
+
+def verify_mesh(
+    bench: Bench, record: CalibrationRecord, settings: int, rng: np.random.Generator, progress: Progress
+) -> tuple[float, float]:
+    """Residual over noise, and total variation distance, of a record's predictions of fresh random settings."""
+    twin = record.twin()
+    probe = BenchProbe(bench, record.resistance_ohm, record.resistance_beta_per_w, twin.dark_w, progress)
+    data = measure_random(probe, twin, rng, "verification", settings, progress)
+    noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
+    return residual_over_noise_of(twin, data, noise), total_variation_of(twin, data)
