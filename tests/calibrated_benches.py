@@ -41,8 +41,9 @@ def calibrate_once(folder):
 def bench_of(chip):
     """An open simulated bench around a given hidden chip."""
 
-    def given(seed, ports, *, mesh, stuck_rad, clock):
+    def given(seed, ports, *, mesh, stuck_rad, inputs, receivers, clock):
         assert (mesh, stuck_rad) == (chip.layout.mesh, {})
+        assert (inputs, receivers) == (chip.layout.inputs, chip.layout.receivers)
         chip.clock = clock
         return chip
 

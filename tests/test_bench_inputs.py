@@ -11,7 +11,15 @@ from bench_fakes import SETTINGS, calls, write_fake_folder
 from test_calibration_record import record_of
 from typer.testing import CliRunner
 
-from optinc_hw.bench import Bench, PhaseDrive, PhotonicChip, check_bench, measure_transfer_matrix
+from optinc_hw.bench import (
+    Bench,
+    BenchTileRunner,
+    PhaseDrive,
+    PhotonicChip,
+    TwinTileRunner,
+    check_bench,
+    measure_transfer_matrix,
+)
 from optinc_hw.cli import app
 from optinc_hw.errors import ConfigurationError, InstrumentError, LimitError
 from optinc_hw.photonics import TwinParameters
@@ -252,6 +260,16 @@ def test_a_bare_mesh_has_no_complex_matrix_to_measure(folder):
     with Bench.open(folder) as bench, pytest.raises(ConfigurationError, match="with modulators and homodyne receivers"):
         measure_transfer_matrix(bench)
     assert calls("heaters_0", "set_voltages") == []
+
+
+def test_a_bare_mesh_runs_no_tiles(folder):
+    twin = TwinParameters.nominal(PORTS, input_amplitude=0.03, lo_amplitude=0.0, inputs="ports", receivers="power")
+    record = record_of(twin)
+    with Bench.open(folder) as bench:
+        bench.save_record(record)
+        for make in (lambda: BenchTileRunner(bench), lambda: TwinTileRunner(record)):
+            with pytest.raises(ConfigurationError, match="inputs: ports and receivers: power; tiles need modulators"):
+                make()
 
 
 @pytest.mark.parametrize("curved", [False, True])

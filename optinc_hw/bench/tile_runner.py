@@ -5,8 +5,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.bench.bench import Bench
 from optinc_hw.bench.record import CalibrationRecord
-from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import ChipModel, TwinParameters
+from optinc_hw.errors import CalibrationError, ConfigurationError
+from optinc_hw.photonics import ChipLayout, ChipModel, TwinParameters
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
 
 
@@ -21,12 +21,18 @@ class TwinTileRunner:
         Source of the reading noise; None runs without noise.
     max_power_w
         Limit of every heater in W.
+
+    Raises
+    ------
+    ConfigurationError
+        If the chip has no modulators or no homodyne receivers.
     """
 
     def __init__(
         self, record: CalibrationRecord, rng: np.random.Generator | None = None, max_power_w: ArrayLike = np.inf
     ) -> None:
         self._twin = record.twin()
+        _require_generator_and_receivers(self._twin.layout)
         self._model = ChipModel.from_parameters(self._twin)
         self._noise = (record.quality.noise_relative, record.quality.noise_floor_w)
         self._rng = rng
@@ -64,9 +70,17 @@ class BenchTileRunner:
         Parameters to program with; None takes the calibration in force.  Another twin (such as the nominal one) shows
         what the chip does without calibration.  Powers become voltages by the resistances in force on the bench, so
         save a new record (``bench.save_record``) before its twin is of use.
+
+    Raises
+    ------
+    ConfigurationError
+        If the chip has no modulators or no homodyne receivers.
+    CalibrationError
+        If there is no calibration in force, or the twin is of another chip.
     """
 
     def __init__(self, bench: Bench, twin: TwinParameters | None = None) -> None:
+        _require_generator_and_receivers(bench.layout)
         self._bench = bench
         self._twin = bench.require_record().twin() if twin is None else twin
         if self._twin.ports != bench.layout.ports:
@@ -127,6 +141,14 @@ class BenchTileRunner:
             rows.append(reading.power_w)
         count = len(self._bench.layout.detectors)
         return programmed.decode(np.array(rows, dtype=np.float64).reshape(len(rows), count))
+
+
+def _require_generator_and_receivers(layout: ChipLayout) -> None:
+    if layout.inputs != "modulators" or layout.receivers != "homodyne":
+        raise ConfigurationError(
+            f"this chip has inputs: {layout.inputs} and receivers: {layout.receivers}; tiles need modulators that send "
+            f"vectors and homodyne receivers that read their products"
+        )
 
 
 def _require_programmed(programmed: ProgrammedMatrix | None) -> ProgrammedMatrix:
