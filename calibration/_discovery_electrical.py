@@ -146,10 +146,16 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
         If an instrument fails.
     """
     zero = np.zeros(len(bench.layout.heaters))
-    dark = _repeated(bench, None, zero, DARK_READINGS)
+    bench.light(on=False)
+    bench.set_voltages(zero)
+    bench.settle()
+    dark = _repeated(bench, DARK_READINGS)
     ohm, state = _resistances(bench)
     usable = np.array([one == "ok" for one in state])
     level = np.where(usable, TEST_SHARE * bench.max_voltage, 0.0)
+    drawn = float((level**2 / np.where(usable, ohm, 1.0)).sum())
+    level *= min(1.0, np.sqrt(0.5 * bench.max_total_power / max(drawn, 1e-12)))
+    bench.light(on=True)
     bench.light_port(lit)
     bench.set_voltages(level)
     start = bench.clock.now()
@@ -159,7 +165,7 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
         times.append(bench.clock.now() - start)
         rows.append(np.where(reading.valid, reading.power_w, np.nan))
     bench.settle()
-    bright = _repeated(bench, lit, level, NOISE_READINGS)
+    bright = _repeated(bench, NOISE_READINGS)
     bench.light(on=False)
     bench.set_voltages(zero)
     mean, noise = bright.mean(axis=0) - dark.mean(axis=0), dark.std(axis=0, ddof=1)
@@ -171,11 +177,7 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
     return ElectricalFindings(ohm, state, dark.mean(axis=0), noise, relative, settling, complaints)
 
 
-def _repeated(bench: Bench, lit: int | None, voltages: Array, count: int) -> Array:
-    if lit is None:
-        bench.light(on=False)
-        bench.set_voltages(voltages)
-        bench.settle()
+def _repeated(bench: Bench, count: int) -> Array:
     rows = []
     for _ in range(count):
         reading = bench.read_detectors()

@@ -1,0 +1,126 @@
+"""A corrected ``chip.yaml`` as a proposal: the user's own file with other channels and ports, and a diff."""
+
+import difflib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from calibration._discovery import Discovery
+from optinc_hw.bench.chip_file import CHIP_FILE
+from optinc_hw.errors import ConfigurationError
+
+_WIRE = {"heaters": ("instrument", "channel"), "detectors": ("instrument", "port", "switch")}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A corrected ``chip.yaml``; nothing is written.
+
+    Parameters
+    ----------
+    text
+        The whole corrected file, comments and order as in the user's.
+    diff
+        Unified diff against the user's file; empty if nothing changes.
+    """
+
+    text: str
+    diff: str
+
+
+def propose_chip_file(bench_folder: str | Path, discovery: Discovery) -> Proposal:
+    """Propose a ``chip.yaml`` with the wiring that was found.
+
+    Heaters and detectors that were found elsewhere change their places.  Those without a channel get what is left
+    over, so that every channel keeps one owner, and a comment.
+
+    Parameters
+    ----------
+    bench_folder
+        Folder with the user's ``chip.yaml``, which stays as it is.
+    discovery
+        What was found.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be read, or its heaters or detectors are not those of the discovery.
+    """
+    path = Path(bench_folder) / CHIP_FILE
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    try:
+        old = path.read_text(encoding="utf-8")
+        content = yaml.load(old)
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error}); give the folder of a bench") from error
+    plain = _dumped(yaml, content)
+    notes: dict[str, dict[str, str]] = {"heaters": {}, "detectors": {}}
+    sources = {verdict.name: verdict.driven_by for verdict in discovery.heaters}
+    notes["heaters"] = {v.name: v.state for v in discovery.heaters if v.driven_by is None}
+    _rewire(content, "heaters", sources, path)
+    seen = {verdict.name: verdict.seen_by for verdict in discovery.detectors}
+    notes["detectors"] = {v.name: v.state for v in discovery.detectors if v.seen_by is None}
+    _rewire(content, "detectors", seen, path)
+    new = _dumped(yaml, content)
+    text = _merged(old, plain, new, notes)
+    diff = "".join(
+        difflib.unified_diff(old.splitlines(True), text.splitlines(True), f"{CHIP_FILE}", f"{CHIP_FILE} (proposed)")
+    )
+    return Proposal(text, diff)
+
+
+def _dumped(yaml: YAML, content: Any) -> str:  # a round-trip tree of ruamel
+    stream = io.StringIO()
+    yaml.dump(content, stream)
+    return stream.getvalue()
+
+
+def _rewire(content: Any, section: str, sources: dict[str, str | None], path: Path) -> None:
+    entries = content.get(section) if isinstance(content, dict) else None
+    if not isinstance(entries, dict):
+        raise ConfigurationError(f"{path}: {section} is missing; give the bench folder that was discovered")
+    absent = [name for name in sources if name not in entries]
+    if absent:
+        raise ConfigurationError(
+            f"{path}: {section}.{absent[0]} is missing; the discovery was made on another chip. Give its folder"
+        )
+    wires = {name: {key: entries[name][key] for key in _WIRE[section] if key in entries[name]} for name in sources}
+    chosen = dict(sources)
+    spare = [name for name in sources if name not in sources.values()]
+    # A heater that lost its channel keeps it unless another one was found to hang there.
+    for name in [name for name, source in sources.items() if source is None]:
+        own = name if name in spare else spare[0]
+        spare.remove(own)
+        chosen[name] = own
+    for name, source in chosen.items():
+        if source is None or source == name:
+            continue
+        for key in _WIRE[section]:
+            if key in wires[source]:
+                entries[name][key] = wires[source][key]
+            elif key in entries[name]:
+                del entries[name][key]
+
+
+def _merged(old: str, plain: str, new: str, notes: dict[str, dict[str, str]]) -> str:
+    """Carry the changes over to the user's own lines: a round trip may set spaces in other ways."""
+    before, after, lines = plain.splitlines(), new.splitlines(), old.splitlines()
+    if not len(before) == len(after) == len(lines):
+        lines, before = list(after), list(after)
+    merged, section = [], ""
+    for line, was, now in zip(lines, before, after, strict=True):
+        text = line if was == now else now
+        if text[:1].strip() and not text.startswith("#"):
+            section = text.split(":")[0]
+        name = text.strip().split(":")[0]
+        state = notes.get(section, {}).get(name)
+        if state is not None and "# discovery:" not in text:
+            text = f"{text}  # discovery: {state}"
+        merged.append(text)
+    return "\n".join(merged) + "\n"

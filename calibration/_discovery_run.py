@@ -1,0 +1,59 @@
+"""Discovery on a bench: everything before a calibration, one step after the other."""
+
+import numpy as np
+
+from calibration._discovery import Discovery, judge
+from calibration._discovery_electrical import ElectricalFindings, discover_electrical
+from calibration._discovery_map import find_channels
+from calibration._probe import BenchProbe
+from calibration._session import Progress
+from calibration._twin_fit import NoiseModel
+from optinc_hw.bench import Bench
+
+TYPICAL_NOISE = 1e-3
+"""Relative noise assumed where no detector was bright enough to show it."""
+
+
+def discover(bench: Bench, *, seed: int = 0, progress: Progress = lambda stage, done, total: None) -> Discovery:
+    """Find out what hangs where on a bare mesh, what is dead, and whether light, noise and settling are right.
+
+    Raises heaters and laser; leaves the chip dark and cold.  Changes no file: see `propose_chip_file`.
+
+    Parameters
+    ----------
+    bench
+        An open bench of a bare mesh.
+    seed
+        Seed of the random settings.
+    progress
+        Called with (stage, done, total).
+
+    Raises
+    ------
+    CalibrationError
+        If the chip is no bare mesh, or no heater takes current.
+    InstrumentError
+        If an instrument fails.
+    """
+    try:
+        electrical = discover_electrical(bench)
+        usable = np.array([state == "ok" for state in electrical.state])
+        nominal = bench.description.chip.nominal.resistance_ohm
+        ohm = np.where(usable, electrical.resistance_ohm, nominal)
+        probe = BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress)
+        bench.light(on=True)
+        found = find_channels(probe, noise_of_readings(electrical), np.random.default_rng(seed), ~usable)
+    finally:
+        try:
+            bench.light(on=False)
+        finally:
+            bench.set_voltages(np.zeros(len(bench.layout.heaters)))
+    return judge(bench.layout, found, electrical)
+
+
+def noise_of_readings(electrical: ElectricalFindings) -> NoiseModel:
+    """Noise common to all detectors: medians of those that see light."""
+    seen = electrical.relative_noise[np.isfinite(electrical.relative_noise)]
+    relative = float(np.median(seen)) if len(seen) else TYPICAL_NOISE
+    floor = float(np.nanmedian(electrical.dark_noise_w))
+    return NoiseModel(max(relative, np.finfo(float).eps), max(floor, np.finfo(float).tiny))
