@@ -215,8 +215,8 @@ def fit_phase_curve(
     short = _short_periods(found.best.sweep, found.best.rms)
     if short < MIN_PERIODS:
         return replace(fit, reason=_too_short(short, span), needed_w=span * MIN_PERIODS / short)
-    needed = span * _COMFORTABLE / fit.periods if fit.periods < _COMFORTABLE else np.nan
-    return replace(fit, reason=reason, needed_w=needed)
+    wanted = MIN_PERIODS if fit.periods < MIN_PERIODS else _COMFORTABLE
+    return replace(fit, reason=reason, needed_w=span * wanted / fit.periods if fit.periods < wanted else np.nan)
 
 
 def _checked_sweep(power_w: ArrayLike, detected_w: ArrayLike) -> tuple[Array, Array]:
@@ -351,7 +351,7 @@ def _short_periods(sweep: Sweep, rms: float) -> float:
     lowest = int(np.argmin(costs))
     readings = int(sweep.used.sum())
     moved = float(np.sum((np.where(sweep.used, sweep.readings, 0.0)) ** 2))
-    plain = costs[lowest] / readings
+    plain = costs[lowest] / max(readings, 1)
     if plain < _AS_GOOD * max(rms, 1e-4) ** 2 and costs[lowest] * MIN_CONTRAST**2 < moved:
         return float(periods[lowest])
     return float("inf")

@@ -29,6 +29,8 @@ PATTERN_SIGMA = 4.0
 """Correlation of neighbouring residuals, in standard deviations, that counts as a pattern."""
 AMBIGUOUS_SIGMA = 5.0
 """Another efficiency is ruled out only if the sweep contradicts it by so many standard deviations."""
+NEGLIGIBLE_CONTRAST = 1000.0
+"""Residuals below one part in so many of the fringe are left as they are: nothing is taken up or left out for them."""
 DIFFERENT = 0.03
 """Relative difference from which an efficiency is another one."""
 _FENCE = 6.0
@@ -41,6 +43,7 @@ _STRONGEST = 4
 _ROUGH_STEPS, _ROUGH = 4, 4.0
 _LEVELS = 4
 _PROMISING, _HOPELESS = 0.01, 0.15
+_TELLABLE = np.pi / 2.0  # half a period of difference over the sweep
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ def _outlier_limit(freedom: int, readings: int) -> float:
 def _is_suspicious(best: Projection) -> bool:
     """Whether some residuals are too large among the others (several outliers hide each other from a strict test)."""
     used = best.residual[best.sweep.used]
-    if best.freedom < 2 or not used.size:
+    if best.freedom < 2 or not used.size or _contrast(best) > NEGLIGIBLE_CONTRAST:
         return False
     typical = 1.4826 * float(np.median(np.abs(used))) * np.sqrt(used.size / best.freedom)
     largest = float(np.abs(used).max())
@@ -239,7 +242,7 @@ def _restored(best: Projection, sweep: Sweep, limits: tuple[float, float]) -> Pr
 def _with_terms(best: Projection, grid: Array, limits: tuple[float, float]) -> Projection:
     """Take up further terms, the most significant first, as long as the data ask for them."""
     while True:
-        if best.cost <= best.sweep.used.sum() * best.sweep.rounding**2:
+        if _contrast(best) > NEGLIGIBLE_CONTRAST:
             return best
         offers = [offer for offer in _offers(best, grid, limits) if offer[0] < 1.0]
         if not offers:
@@ -265,6 +268,8 @@ def _offers(best: Projection, grid: Array, limits: tuple[float, float]) -> list[
         allowed = SECOND_CHANCE if name == "second" else TERM_CHANCE
         if _chance(best, fit) < _PROMISING:
             fit = fit_shape(best.sweep, wider, fit.shape, limits)
+        if wider.second and abs(fit.shape[-1] - fit.shape[0]) < _TELLABLE:
+            continue
         offers.append((_chance(best, fit) / allowed, fit))
     return offers
 

@@ -1,5 +1,7 @@
 """Start-up, electrical and single-heater part: dark readings, noise, resistances, fringes."""
 
+import logging
+
 import numpy as np
 
 from calibration._curves import PhaseCurveFit, fit_phase_curve
@@ -9,12 +11,16 @@ from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics.heaters import voltage_from_power
 
+_log = logging.getLogger(__name__)
+
 DARK_READINGS = 40
 NOISE_READINGS = 60
 RESISTANCE_LEVELS = 7
 FRINGE_POINTS = 14
-FRINGE_PERIODS = 1.25
-"""Length of a fringe sweep in nominal periods, so that 20 % weaker heaters still show a whole one."""
+FRINGE_PERIODS = 1.4
+"""Length of a fringe sweep in nominal periods, so that 20 % weaker heaters still show more than a whole one."""
+LIMIT_SHARE = 0.9
+"""Part of a heater's power limit that its sweep may use: its resistance may be lower than the limit assumes."""
 FRINGE_TRIES = 6
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that start-up sweeps may use."""
@@ -130,19 +136,23 @@ def use_resistances(session: Session, raw: dict[str, Array]) -> None:
         If a heater is open, shorted, or does not follow the law; all of them are named.
     """
     voltage, current = raw["resistance_voltage"], raw["resistance_current"]
+    fits: list[ResistanceFit] = []
     complaints = []
     for heater, name in enumerate(session.layout.heaters):
         try:
-            fit: ResistanceFit = fit_resistance(current[:, heater], voltage[:, heater])
+            fit = fit_resistance(current[:, heater], voltage[:, heater])
         except CalibrationError as error:
             complaints.append(f"{name}: {error}")
             continue
+        fits.append(fit)
         if not fit.good:
             complaints.append(f"{name}: {fit.reason}")
-        session.resistance_ohm[heater] = fit.resistance_ohm
-        session.beta_per_w[heater] = fit.beta_per_w
     if complaints:
-        raise CalibrationError("heaters without a usable resistance: " + "; ".join(complaints))
+        message = "heaters without a usable resistance: " + "; ".join(complaints)
+        _log.error("%s; the old resistances stay", message)
+        raise CalibrationError(message)
+    session.resistance_ohm = np.array([fit.resistance_ohm for fit in fits])
+    session.beta_per_w = np.array([fit.beta_per_w for fit in fits])
 
 
 def measure_fringes(session: Session) -> dict[str, Array]:
@@ -161,15 +171,17 @@ def measure_fringes(session: Session) -> dict[str, Array]:
     best = [_NO_FRINGE] * heaters
     for _ in range(FRINGE_TRIES):
         base = random_powers(session)
-        for heater in [h for h in range(heaters) if best[h].contrast < CLEAR_CONTRAST]:
+        for heater in [h for h in range(heaters) if not _is_clear(best[h])]:
             session.power = base.copy()
-            top = min(FRINGE_PERIODS * 2 * np.pi / nominal[heater], float(session.bench.max_power[heater]))
+            top = min(
+                FRINGE_PERIODS * 2 * np.pi / nominal[heater], LIMIT_SHARE * float(session.bench.max_power[heater])
+            )
             steps = np.linspace(0.0, top, FRINGE_POINTS)
             swept = session.sweep(np.array([heater]), steps[:, None])
             fit = _fringe(steps, swept, float(nominal[heater]))
             if (fit.good, fit.contrast) > (best[heater].good, best[heater].contrast):
                 best[heater], power[heater], readings[heater] = fit, steps, swept
-            session.progress("phase curves", sum(f.contrast >= CLEAR_CONTRAST for f in best), heaters)
+            session.progress("phase curves", sum(map(_is_clear, best)), heaters)
     return {"fringe_power": power, "fringe_readings": readings}
 
 
@@ -191,10 +203,14 @@ def use_fringes(session: Session, raw: dict[str, Array]) -> None:
     fits = [_fringe(power, readings, nominal) for power, readings, nominal in sweeps]
     missing = [f"{session.layout.heaters[h]} ({fit.reason})" for h, fit in enumerate(fits) if not fit.good]
     if missing:
-        raise CalibrationError(
-            f"no clear fringe for {'; '.join(missing)}. Check wiring, laser power and the light's path to these heaters"
-        )
+        message = f"no clear fringe for {'; '.join(missing)}"
+        _log.error("%s; the old efficiencies stay", message)
+        raise CalibrationError(f"{message}. Check wiring, laser power and the light's path to these heaters")
     session.efficiency = np.array([fit.efficiency for fit in fits])
+
+
+def _is_clear(fit: PhaseCurveFit) -> bool:
+    return fit.good and fit.contrast >= CLEAR_CONTRAST
 
 
 def _fringe(power: Array, readings: Array, nominal: float) -> PhaseCurveFit:
