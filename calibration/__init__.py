@@ -5,6 +5,8 @@ from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._curves_extreme import Extreme, find_extreme
 from calibration._electrical_ground import CommonGround, fit_common_ground, measure_common_ground
+from calibration._export import export_qcodes
+from calibration._history import ParameterHistory, parameter_history
 from calibration._matrix import TransferMatrix, total_variation
 from calibration._matrix_compare import MatrixComparison, compare_matrices
 from calibration._matrix_figures import matrix_figure
@@ -38,6 +40,7 @@ __all__ = [
     "ModulatedInputs",
     "NoiseModel",
     "NullSpace",
+    "ParameterHistory",
     "PhaseCurveFit",
     "ResistanceFit",
     "RunData",
@@ -50,6 +53,7 @@ __all__ = [
     "coherent_readings",
     "coherent_settings",
     "compare_matrices",
+    "export_qcodes",
     "find_extreme",
     "find_input_phases",
     "fit_common_ground",
@@ -68,6 +72,7 @@ __all__ = [
     "measure_generic_inputs",
     "measure_homodyne",
     "measure_two_port",
+    "parameter_history",
     "plan_pairs",
     "read_run",
     "require_same_record",

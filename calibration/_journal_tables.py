@@ -57,7 +57,7 @@ def add_tables(dataset: xr.Dataset, header: RunHeader, steps: Iterable[Step]) ->
 
 
 def read_tables(dataset: xr.Dataset, origin: str) -> tuple[RunHeader, list[Step]]:
-    """Return the header and the sweeps that `add_tables` put into a dataset (opened with ``decode_times=False``).
+    """Return the header and the sweeps that `add_tables` put into a dataset.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _add_table(dataset: xr.Dataset, table: str, members: list[tuple[int, Step]])
     )  # fmt: skip
     dataset[f"{table}_time"] = xr.Variable(
         rows, np.repeat([step.time_s for _, step in members], lengths),
-        {"units": "seconds since 1970-01-01", "calendar": "proleptic_gregorian", "long_name": "end of the sweep, UTC"},
+        {"units": "s", "long_name": "end of the sweep after 1970-01-01 00:00 UTC"},
     )  # fmt: skip
     for role in ("asked", "answered"):
         for name in getattr(members[0][1], role):

@@ -54,7 +54,7 @@ def test_verify_finds_a_fresh_record_good_and_leaves_the_chip_dark(calibrated, b
     assert result.recorded == calibrated.record.quality.residual_over_noise
     assert result.settings == bench.readings - before == 30
     assert 0.0 < result.age_s < 3600.0
-    assert seen == [("verification", done, 30) for done in range(1, 31)]
+    assert seen == [("verification", done, 30) for done in (10, 20, 30)]
     assert_dark_and_cold(bench)
 
 
@@ -230,7 +230,8 @@ def assert_refused(bench, message):
 
 def stage_of(bench):
     with xr.open_dataset(bench.folder / "failed.nc", engine="h5netcdf") as data:
-        return data.attrs["stage"], set(data.data_vars)
+        tables = ("sweep_", "repeat_", "electrical_")
+        return data.attrs["stage"], {name for name in data.data_vars if not name.startswith(tables)}
 
 
 def test_a_dead_laser_is_named_at_once_and_the_old_record_stays(calibrated, bench, monkeypatch):

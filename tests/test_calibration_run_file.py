@@ -58,10 +58,10 @@ def test_a_run_file_opens_in_plain_xarray_with_names_and_units(tmp_path):
         np.testing.assert_array_equal(data["train_readings"].sel(detector="rx_1_minus"), readings[:, 4])
         np.testing.assert_array_equal(data["sweep_readings_w"].sel(detector="rx_1_minus"), readings[:, 4])
         assert list(data["sweep_stage"].to_numpy()) == ["train"] * 5
-        assert data["sweep_time"].to_numpy()[0] == np.datetime64("2027-01-15T08:00:00")
+        assert data["sweep_time"].to_numpy()[0] == 1.8e9
         assert float(data["twin_offset"].sel(heater="lo")) == twin.offset[-1]
         for name, variable in data.data_vars.items():
-            assert name == "sweep_time" or variable.attrs["units"], name
+            assert variable.attrs["units"], name
             assert variable.attrs["long_name"], name
         assert list(data["heater"].to_numpy()) == list(layout.heaters)
 
@@ -170,9 +170,9 @@ def full(self, target):
 
 def test_a_write_that_fails_leaves_the_former_file_and_the_journal(tmp_path, monkeypatch):
     path = tmp_path / "run.nc"
-    with begin(tmp_path, BARE) as journal:
+    with begin(tmp_path, ChipLayout(3)) as journal:
         run = RunFile(path, journal)
-        journal.step("dark", {"light": np.zeros(3, dtype=bool)}, lambda: {"readings_w": np.ones((3, 3))})
+        journal.step("dark", {"light": np.zeros(3, dtype=bool)}, lambda: {"readings_w": np.ones((3, 6))})
         run.write()
         before = path.read_bytes()
         with monkeypatch.context() as patch:
