@@ -15,6 +15,8 @@ _HOPELESS = 1e8
 _WEAK = 1e-3
 """Prior width of 1/rad^2 of an input phase: hardly any."""
 _MODEL_SHARE = 0.5
+_WIDTH_SCALES = (1e-3, 1e2)
+"""Least and largest change of the squares of prior widths."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,25 @@ def fit_input_phases(data: InputFit, rng: np.random.Generator, start: Array | No
     whole = np.zeros((n, data.features.shape[1]))
     whole[:, :1] = best
     return _descend(data, whole)
+
+
+def with_learned_widths(data: InputFit, solution: Array) -> InputFit:
+    """Scale the prior of heat on the inputs to what the data say of its size (empirical Bayes).
+
+    The sum of squares of the coefficients over their prior widths is compared with the number of coefficients that the
+    data determine.
+    """
+    if not len(data.prior):
+        return data
+    inputs = len(solution) - 1
+    posterior = np.linalg.inv(fit_weight(data, solution))[inputs:, inputs:]
+    by_heat = posterior.reshape(inputs, len(data.prior), inputs, len(data.prior))
+    within = np.einsum("ifkf->fik", by_heat)
+    undetermined = float(np.einsum("fik,fki->", data.prior, within))
+    determined = inputs * len(data.prior) - undetermined
+    size = float(np.einsum("if,fik,kf->", solution[1:, 1:], data.prior, solution[1:, 1:]))
+    scale = np.clip(size / max(determined, 1.0), *_WIDTH_SCALES)
+    return replace(data, prior=data.prior / scale)
 
 
 def fit_weight(data: InputFit, solution: Array) -> Array:

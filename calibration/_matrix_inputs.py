@@ -14,7 +14,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from calibration._matrix import ComplexArray
-from calibration._matrix_input_fit import InputFit, fit_input_phases, fit_weight, predicted_powers
+from calibration._matrix_input_fit import (
+    InputFit,
+    fit_input_phases,
+    fit_weight,
+    predicted_powers,
+    with_learned_widths,
+)
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
@@ -26,8 +32,12 @@ MAX_HELD_OUT_CHI = 1.5
 MAX_PHASE_SIGMA = 0.05
 """Largest standard deviation in rad of an input phase, at the mean powers of the data, with which it is good."""
 HELD_OUT_SHARE = 0.2
-_OWN_SIGMA, _CROSSTALK_SIGMA, _DECAY_PITCHES, _FAR_SIGMA = 0.05, 0.02, 1.5, 1e-4
-"""Prior widths: a heater's own efficiency, heat at one pitch, distance over which it falls by e, and far away."""
+_OWN_SIGMA, _CROSSTALK_SIGMA, _DECAY_PITCHES, _FAR_SIGMA = 0.05, 0.02, 1.5, 1e-5
+"""Prior widths: a heater's own efficiency, heat at one pitch, distance over which it falls by e, and far away.
+
+Their common size is learned from the data.
+"""
+_WIDTH_ROUNDS = 3
 _RELEVANT = 1e-4
 """Heat of heaters whose prior width on every input phase is below this is left out of the fit."""
 
@@ -107,8 +117,8 @@ def find_input_phases(
     """Find the input phases that a calibration with single lit inputs left open, from coherent readings.
 
     Maximum a posteriori; the prior of the inputs' crosstalk is what heat that spreads over neighbouring arms leaves
-    open when all that single inputs show is known. A first fit without the last `HELD_OUT_SHARE` of the readings is
-    judged by them; the final one has all.
+    open when all that single inputs show is known, in a size that is learned from the data. A first fit without the
+    last `HELD_OUT_SHARE` of the readings is judged by them; the final one has all.
 
     Parameters
     ----------
@@ -148,10 +158,10 @@ def find_input_phases(
     fit_data = InputFit(_matrices(twin, powers), lit * twin.input_amplitude, readings, features, prior, noise)
     train = len(powers) - max(1, round(HELD_OUT_SHARE * len(powers)))
     before = _chi(fit_data, np.zeros((twin.ports, features.shape[1])))
-    first = fit_input_phases(fit_data.part(slice(0, train)), np.random.default_rng(seed))
+    first, _ = _learned(fit_data.part(slice(0, train)), seed, None)
     held_out = _chi(fit_data.part(slice(train, None)), first)
-    solution = fit_input_phases(fit_data, np.random.default_rng(seed), first)
-    covariance = _covariance(fit_data, solution)
+    solution, weighted = _learned(fit_data, seed, first)
+    covariance = np.asarray(np.linalg.inv(fit_weight(weighted, solution)), dtype=np.float64)
     crosstalk = np.zeros((twin.ports, len(mean)))
     crosstalk[:, heaters] = solution[:, 1:]
     offset = solution[:, 0] - crosstalk @ mean
@@ -242,9 +252,13 @@ def _chi(data: InputFit, solution: Array) -> float:
     return float(np.sqrt(np.nanmean(deviation**2)))
 
 
-def _covariance(data: InputFit, solution: Array) -> Array:
-    normal = fit_weight(data, solution)
-    return np.asarray(np.linalg.inv(normal))
+def _learned(data: InputFit, seed: int, start: Array | None) -> tuple[Array, InputFit]:
+    """Fit, and learn how large heat on the inputs is; returns the data with prior widths of that size."""
+    solution = fit_input_phases(data, np.random.default_rng(seed), start)
+    for _ in range(_WIDTH_ROUNDS):
+        data = with_learned_widths(data, solution)
+        solution = fit_input_phases(data, np.random.default_rng(seed), solution)
+    return solution, data
 
 
 def _judge(held_out: float, sigma: Array) -> tuple[Literal["good", "partial", "poor"], str]:

@@ -201,7 +201,7 @@ def coherent_settings(
     twin
         The twin whose input phases are to be found.
     count
-        Number of settings; about 3 for each heater at 8 ports.
+        Number of settings; about 4 for each heater at 8 ports.
     rng
         Source of randomness.
     max_power_w
