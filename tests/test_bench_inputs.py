@@ -21,7 +21,7 @@ from optinc_hw.bench import (
     measure_transfer_matrix,
 )
 from optinc_hw.cli import app
-from optinc_hw.errors import ConfigurationError, InstrumentError, LimitError
+from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError, LimitError
 from optinc_hw.photonics import TwinParameters
 
 PORTS = 4
@@ -270,6 +270,15 @@ def test_a_bare_mesh_runs_no_tiles(folder):
         for make in (lambda: BenchTileRunner(bench), lambda: TwinTileRunner(record)):
             with pytest.raises(ConfigurationError, match="inputs: ports and receivers: power; tiles need modulators"):
                 make()
+
+
+def test_a_record_of_another_kind_of_chip_is_refused(folder):
+    other = TwinParameters.nominal(PORTS, input_amplitude=0.03, lo_amplitude=0.03, receivers="power")
+    with (
+        Bench.open(folder) as bench,
+        pytest.raises(CalibrationError, match="inputs: modulators, receivers: power, but"),
+    ):
+        bench.save_record(record_of(other))
 
 
 @pytest.mark.parametrize("curved", [False, True])

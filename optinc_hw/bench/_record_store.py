@@ -69,7 +69,14 @@ class RecordStore:
                 f"{origin}the calibration record is of a chip with {record.ports} ports, but chip.yaml in "
                 f"{self.folder} describes {self.chip.ports} ports; calibrate this chip"
             )
-        if record.layout != self.chip.chip_layout:
+        own = self.chip.chip_layout
+        if (record.inputs, record.receivers) != (own.inputs, own.receivers):
+            raise CalibrationError(
+                f"{origin}the calibration record is of a chip with inputs: {record.inputs}, receivers: "
+                f"{record.receivers}, but chip.yaml in {self.folder} describes inputs: {own.inputs}, receivers: "
+                f"{own.receivers}; calibrate this chip"
+            )
+        if record.layout != own:
             raise CalibrationError(
                 f"{origin}the calibration record is of a chip with other MZIs or other stuck phases than chip.yaml in "
                 f"{self.folder} describes (layout, mesh); correct them there, or calibrate this chip"
