@@ -4,6 +4,7 @@ from calibration._broadcast import broadcast_record, require_same_record
 from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._curves_extreme import Extreme, find_extreme
+from calibration._curves_figures import plot_common_ground, plot_phase_curve, plot_resistance
 from calibration._electrical_ground import CommonGround, fit_common_ground, measure_common_ground
 from calibration._export import export_qcodes
 from calibration._history import ParameterHistory, parameter_history
@@ -74,6 +75,9 @@ __all__ = [
     "measure_two_port",
     "parameter_history",
     "plan_pairs",
+    "plot_common_ground",
+    "plot_phase_curve",
+    "plot_resistance",
     "read_run",
     "require_same_record",
     "residual_over_noise",
