@@ -2,8 +2,9 @@
 
 ``python benchmarks/kills.py`` kills 200 times, ``--quick`` 20 times; ``--json FILE`` writes the figures. Seven kills of
 ten hit a short run that does little but write (journal, netCDF file, record): half of them anywhere, half in its last
-calls. The others hit `calibration.calibrate` on a chip of two ports at a random CPU time. After every kill each file is
-opened; every run that reached its end is compared with one that was not killed, bit for bit.
+calls. The others hit `calibration.calibrate`, on a homodyne chip of two ports and on a bare mesh of three, at a random
+CPU time. After every kill each file is opened; every run that reached its end is compared with one that was not
+killed, bit for bit.
 """
 
 import argparse
@@ -41,15 +42,17 @@ def main() -> None:
     sys.path[:0] = [str(root), str(root / "tests")]  # before this folder, which has a calibration.py of its own
     import numpy as np
     from _harness import row_table, threads, versions, write_rows
-    from killed_runs import CALIBRATE, SEARCH, calibrations
+    from killed_runs import CALIBRATE, MESH, SEARCH, calibrations
 
     total = 20 if arguments.quick else 200
     rng = np.random.default_rng(arguments.seed)
     rows = []
-    for task, share in ((SEARCH, 0.7), (CALIBRATE, 0.3)):
+    for name, task, share in (
+        ("short run", SEARCH, 0.7), ("homodyne chip", CALIBRATE, 0.15), ("bare mesh", MESH, 0.15),
+    ):  # fmt: skip
         with tempfile.TemporaryDirectory() as folder, calibrations() as children:
-            tally = kill_often(children, task, round(share * total), rng, Path(folder))
-        rows += figures(task["what"], tally)
+            tally = kill_often(children, name, task, round(share * total), rng, Path(folder))
+        rows += figures(name, tally)
     rows.append(overhead())
     print(row_table(rows))
     print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
@@ -58,7 +61,7 @@ def main() -> None:
         write_rows(rows, arguments.json)
 
 
-def kill_often(children: object, task: dict, kills: int, rng: object, folder: Path) -> Tally:
+def kill_often(children: object, name: str, task: dict, kills: int, rng: object, folder: Path) -> Tally:
     """Kill runs of one kind so many times, each until it ends, and compare it with one that was not killed."""
     from killed_runs import KILLED, Outcome, unreadable
 
@@ -80,7 +83,7 @@ def kill_often(children: object, task: dict, kills: int, rng: object, folder: Pa
                 break
         else:
             tally.different += Outcome.of(place).differences(reference)
-        print(f"{task['what']}: {tally.kills} kills in {tally.runs} runs", end="\r", flush=True)
+        print(f"{name}: {tally.kills} kills in {tally.runs} runs", end="\r", flush=True)
     print()
     for problem in (*tally.unreadable, *tally.different):
         print(problem)

@@ -21,7 +21,7 @@ _MEANINGS = {
     "measured_current_a": "measured heater current",
     "lit": "lit input port",
     "light": "whether the laser's light was on",
-    READINGS: "detector readings, dark readings subtracted",
+    READINGS: "detector readings, dark readings subtracted where they were known",
 }
 _AXES = {"power_w": "heater", "voltage_v": "heater", "measured_voltage_v": "heater", "measured_current_a": "heater",
          READINGS: "detector"}  # fmt: skip

@@ -10,7 +10,7 @@ from calibration._journal import Journal
 from calibration._journal_run import RunHeader
 from optinc_hw.bench import DetectorReading, HeaterReading, read_description, write_bench_folder
 from optinc_hw.bench.write import instrument_names
-from optinc_hw.photonics import ChipLayout, ChipModel, TwinParameters, power_from_voltage
+from optinc_hw.photonics import ChipModel, TwinParameters, power_from_voltage
 
 OHM, BETA_PER_W = 310.0, 1.5
 RELATIVE_NOISE, FLOOR_W = 1e-3, 2e-9
@@ -32,39 +32,42 @@ def replay_of(layout):
     return Journal.replay(header_of(layout), [])
 
 
-def true_twin(ports, seed):
+def true_twin(ports, seed, kind="homodyne"):
     """A chip that the fit can describe: offsets, spread, coupler errors, losses; no crosstalk."""
     rng = np.random.default_rng(seed)
-    nominal = TwinParameters.nominal(ports, input_amplitude=0.03, lo_amplitude=0.02)
+    parts = {"inputs": "ports", "receivers": "power"} if kind == "mesh" else {}
+    nominal = TwinParameters.nominal(ports, input_amplitude=0.03, lo_amplitude=0.02, **parts)
     return replace(
         nominal,
         offset=rng.uniform(0.0, 2.0 * np.pi, len(nominal.offset)),
         efficiency=nominal.efficiency * (1.0 + 0.02 * rng.standard_normal(len(nominal.offset))),
         mesh_eta=nominal.mesh_eta + 0.02 * rng.standard_normal(nominal.mesh_eta.shape),
         mzi_transmission=np.full_like(nominal.mzi_transmission, 0.98),
-        gain=1.0 + 0.05 * rng.standard_normal(2 * ports),
+        gain=1.0 + 0.05 * rng.standard_normal(len(nominal.gain)),
     )
 
 
 class CountingBench:
     """A bench without instruments.
 
-    A reading's noise is drawn from the voltages, the light, and how often this setting was read in a row: what the bench
-    answers to a sweep does not depend on what it was asked before, so a resumed run can be compared bit for bit.
+    A reading's noise is drawn from the voltages, the light, and how often this setting was read in a row: what the
+    bench answers to a sweep does not depend on what it was asked before, so a resumed run can be compared bit for bit.
     """
 
-    def __init__(self, folder, ports, seed):
+    def __init__(self, folder, ports, seed, kind="homodyne"):
         if not (Path(folder) / "chip.yaml").exists():
-            write_bench_folder(folder, ports, {name: f"simulated:{name}" for name in instrument_names(ports)})
+            addresses = {name: f"simulated:{name}" for name in instrument_names(ports, kind)}
+            write_bench_folder(folder, ports, addresses, kind=kind)
         self.description = read_description(folder)
         self.folder, self.layout = Path(folder), self.description.layout
         self._interlock = self.description.interlock
         self.max_voltage, self.max_power = self._interlock.max_voltage, self._interlock.max_power
         self.max_total_power = self._interlock.max_total_power
         self.readings = 0
-        self._twin = true_twin(ports, seed)
+        self._twin = true_twin(ports, seed, kind)
         self._model = ChipModel.from_parameters(self._twin)
         self._voltages, self._lit, self._repeats = np.zeros(len(self.layout.heaters)), False, 0
+        self._port = 0 if kind == "mesh" else None
 
     def light(self, on):
         self._lit, self._repeats = on, 0
@@ -76,15 +79,22 @@ class CountingBench:
     def settle(self):
         pass
 
+    def measure(self, voltages, port=None):
+        if port != self._port or not np.array_equal(voltages, self._voltages):
+            self._port = port
+            self.set_voltages(voltages)
+        return self.read_detectors()
+
     def read_detectors(self):
         self.readings += 1
         self._repeats += 1
-        asked = self._voltages.tobytes() + bytes([self._lit]) + self._repeats.to_bytes(4, "little")
+        asked = self._voltages.tobytes() + f"{self._lit} {self._port} {self._repeats}".encode()
         rng = np.random.default_rng(np.frombuffer(hashlib.sha256(asked).digest(), dtype=np.uint32))
         power = np.zeros(len(self.layout.detectors))
         if self._lit:
             heat = power_from_voltage(self._voltages, OHM, BETA_PER_W)
-            power = self._model.readings(self._twin, heat[None])[0]
+            ports = None if self._port is None else np.array([self._port])
+            power = self._model.readings(self._twin, heat[None], ports)[0]
         noise = np.hypot(RELATIVE_NOISE * power, FLOOR_W) * rng.standard_normal(len(power))
         return DetectorReading(power + noise, np.ones(len(power), dtype=np.bool_))
 

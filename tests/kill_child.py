@@ -58,13 +58,13 @@ def _file_of(place):
     return {"data_file": data_file, "resume": data_file if started else None}
 
 
-def calibrate_bench(place, ports, settings, held_out, seed):
-    """Calibrate a chip with homodyne receivers."""
-    bench = CountingBench(place / "bench", ports, seed)
-    chosen = {name: value for name, value in _file_of(place).items() if value is not None}
-    if "resume" in chosen:
-        del chosen["data_file"]
-    record = calibrate(bench, settings=settings, held_out=held_out, seed=seed, **chosen)
+def calibrate_bench(place, seed, ports, kind="homodyne", **counts):
+    """Calibrate a chip on a `CountingBench`."""
+    bench = CountingBench(place / "bench", ports, seed, kind)
+    chosen = _file_of(place)
+    if chosen["resume"] is not None:
+        chosen["data_file"] = None
+    record = calibrate(bench, seed=seed, **counts, **chosen)
     record.save(place / "record.json")
     return bench.readings
 

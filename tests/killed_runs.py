@@ -14,6 +14,7 @@ from calibration import CalibrationRecord, RunData, read_run
 
 KILLED = (-signal.SIGKILL, -signal.SIGVTALRM)
 CALIBRATE = {"what": "calibrate", "ports": 2, "settings": 30, "held_out": 10, "seed": 1}
+MESH = {"what": "calibrate", "kind": "mesh", "ports": 3, "budget": 250, "held_out": 10, "seed": 1}
 SEARCH = {"what": "search", "seed": 5}
 
 

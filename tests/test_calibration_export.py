@@ -45,7 +45,7 @@ def test_sweeps_and_results_come_back_with_units_and_setpoints(run, tmp_path):
     assert (sweep.exp_name, sweep.sample_name, sweep.name) == ("mesh 4", "test", "sweep")
     parameters = {parameter.name: parameter for parameter in sweep.get_parameters()}
     assert parameters["sweep_power_w"].unit == "W"
-    assert parameters["sweep_readings_w"].label == "detector readings, dark readings subtracted"
+    assert parameters["sweep_readings_w"].label == "detector readings, dark readings subtracted where they were known"
     data = sweep.get_parameter_data()
     assert set(data["sweep_readings_w"]) == {"sweep_readings_w", "sweep_reading_position", "detector_position"}
     np.testing.assert_array_equal(data["sweep_readings_w"]["sweep_readings_w"].reshape(5, 4), readings)
