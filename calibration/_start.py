@@ -20,6 +20,9 @@ CHECKS = 8
 MAX_CHECK_TVD = 0.35
 """Mean total variation distance of those predictions; a twin that knows nothing of the phases has about 0.5."""
 
+EXPECTED_TVD = (0.07, 0.012)
+"""What starts without faults stay below: a constant and a part per port, for errors add up along the light's way."""
+
 
 @dataclass(frozen=True)
 class HeaterVerdict:
@@ -63,6 +66,9 @@ class Start:
     check_tvd
         Mean total variation distance between predicted and measured outputs at `CHECKS` random settings of all heaters
         (the last readings in ``data``, not used before).
+    doubt
+        Why phases that look good should not be relied on, or an empty string: random settings are predicted worse
+        than starts without faults predict them (`EXPECTED_TVD`).
     """
 
     parameters: TwinParameters
@@ -71,6 +77,7 @@ class Start:
     data: MeshData
     column_residuals: Array
     check_tvd: float
+    doubt: str
 
 
 def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progress: Progress) -> Start:
@@ -126,7 +133,11 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
             "wiring and pad map, or lower the noise"
         )
     dead = tuple(name for name, blind in zip(layout.detectors, state.blind, strict=True) if blind)
-    return Start(_twin(state, filtered), verdicts, dead, state.data(), residuals, tvd)
+    expected = EXPECTED_TVD[0] + EXPECTED_TVD[1] * layout.ports
+    doubt = ""
+    if tvd > expected:
+        doubt = f"random settings are predicted to a total variation distance of {tvd:.2f}; {expected:.2f} is expected"
+    return Start(_twin(state, filtered), verdicts, dead, state.data(), residuals, tvd, doubt)
 
 
 def _verdicts(state: StartState, filtered: StartFilter) -> tuple[HeaterVerdict, ...]:
@@ -138,7 +149,8 @@ def _verdicts(state: StartState, filtered: StartFilter) -> tuple[HeaterVerdict, 
         (layout.mesh_phi, phi_sigma, state.phi_reason, state.moves_phi),
     ):
         for k, heater in enumerate(heaters):
-            reason = reasons[k] if moves[k] else reasons[k] or "its heater moves no phase"
+            # Known light that does not fit speaks against both phases.
+            reason = reasons[k] or ("" if moves[k] else "its heater moves no phase") or state.misfit[k]
             verdicts[int(heater)] = HeaterVerdict(layout.heaters[heater], not reason, float(sigma[k]), reason)
     return tuple(verdicts[h] for h in range(len(layout.heaters)))
 

@@ -23,6 +23,8 @@ DEEPEST = 8
 """Columns whose sweeps of thetas, behind random columns all the way from the inputs, take part in the fit."""
 MORE_POINTS = 4
 ROUNDS = 4
+MAX_CHI = 4.0
+"""Root of the reduced sum of squares above which neither phase of an MZI is trusted."""
 LEAST_ADVANTAGE = 20.0
 """Cost, over the reduced sum of squares, by which offsets more than `_APART` away must be worse."""
 _APART = 0.6
@@ -147,5 +149,8 @@ def _search(
     freedom = np.maximum(2 * len(sweep.lit) - 1, 1)
     chi_squared = np.maximum(best / freedom, 1.0)
     state.phi[cells], state.phi_sigma[cells] = angle, sigma * np.sqrt(chi_squared)
+    for k, chi in zip(cells, np.sqrt(best / freedom), strict=True):
+        reason = f"readings with known light do not fit: residual {chi:.1f} times the expected ({MAX_CHI:g} allowed)"
+        state.misfit[k] = reason if chi > MAX_CHI else ""
     away = np.abs((ANGLES[:, None] - angle + np.pi) % TWO_PI - np.pi) > _APART
     return np.asarray((np.where(away, phis, np.inf).min(axis=0) - best) / chi_squared)

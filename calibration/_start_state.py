@@ -76,6 +76,7 @@ class StartState:
     phi: Array = field(init=False)
     phi_sigma: Array = field(init=False)
     phi_reason: list[str] = field(init=False)
+    misfit: list[str] = field(init=False)
     moves_theta: NDArray[np.bool_] = field(init=False)
     moves_phi: NDArray[np.bool_] = field(init=False)
     crossed: NDArray[np.bool_] = field(init=False)
@@ -89,7 +90,7 @@ class StartState:
         count = len(mesh.mzis)
         self.theta, self.phi = np.zeros(count), np.zeros(count)
         self.theta_sigma, self.phi_sigma = np.full(count, np.inf), np.full(count, np.inf)
-        self.theta_reason, self.phi_reason = [""] * count, [""] * count
+        self.theta_reason, self.phi_reason, self.misfit = [""] * count, [""] * count, [""] * count
         self.moves_theta, self.moves_phi = np.ones(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
         self.crossed = np.zeros(count, dtype=np.bool_)
         self.blind = np.zeros(mesh.ports, dtype=np.bool_)

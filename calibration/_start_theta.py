@@ -33,7 +33,8 @@ _MODEL_SHARE = 0.06
 _LEAK = 0.05
 _SCALES = np.linspace(0.76, 1.26, 26)
 _EXCESSES = np.linspace(-0.24, 0.24, 13)
-_DEAD_ADVANTAGE = 3.0
+_SUSPICIOUS_CHI = 1.5
+_DEAD_ADVANTAGE, _DEAD_MARGIN = 3.0, 30.0
 
 
 @dataclass
@@ -278,11 +279,12 @@ def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
     k = work.cells[i]
     if not np.isfinite(state.theta_sigma[k]):
         return "no detector sees its light"
+    if work.chi[i] > _SUSPICIOUS_CHI:
+        dead = _dead(state, column, work, i, int(2 * work.chosen[i] + work.chosen[i + 1]))
+        if dead:
+            return dead
     if work.chi[i] > MAX_CHI:
-        number = 2 * work.chosen[i] + work.chosen[i + 1]
-        return _dead(state, column, work, i, number) or (
-            f"its fringes do not fit an MZI's: residual {work.chi[i]:.1f} times the expected ({MAX_CHI:g} allowed)"
-        )
+        return f"its fringes do not fit an MZI's: residual {work.chi[i]:.1f} times the expected ({MAX_CHI:g} allowed)"
     if state.theta_sigma[k] > MAX_SIGMA:
         return f"offset uncertain by {state.theta_sigma[k]:.2g} rad ({MAX_SIGMA:g} allowed): too little light"
     if work.rival[i] < LEAST_MARGIN / 2.0:
@@ -305,7 +307,7 @@ def _dead(state: StartState, column: int, work: _Column, i: int, number: int) ->
         costs[what] = float(total.min())
     alive = float(work.table[number, :, i].min())
     for what in ("both", "theta", "phi", "swapped"):
-        if costs[what] < alive / _DEAD_ADVANTAGE:
+        if costs[what] < min(alive / _DEAD_ADVANTAGE, alive - _DEAD_MARGIN):
             break
     else:
         return ""
@@ -314,7 +316,8 @@ def _dead(state: StartState, column: int, work: _Column, i: int, number: int) ->
         return "theta and phi answer to each other's heaters: their channels are swapped"
     state.moves_theta[k] &= what == "phi"
     state.moves_phi[k] &= what == "theta"
-    if what != "phi":
-        state.go_around(int(k))
+    # Without a moving phi nothing tells theta's offset apart from the light's phases.
+    state.theta_sigma[k] = np.inf
+    state.go_around(int(k))
     dead = {"both": "neither heater moves", "theta": "its heater moves", "phi": "phi's heater moves"}[what]
     return f"{dead} no phase: fringes fit {alive / max(costs[what], 1e-9):.0f} times better without it"
