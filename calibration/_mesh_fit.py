@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibration._mesh_descent import Descent, Effort, Readings, descend
 from calibration._mesh_linear import MeshData, MeshPoint
-from calibration._mesh_solve import NormalEquations, conjugate_gradients
+from calibration._mesh_solve import NormalEquations
 from calibration._mesh_space import BLOCKS, MeshSpace, PriorWidths
 from calibration._mesh_widths import learn_widths
 from calibration._session import Array
@@ -242,10 +242,7 @@ class _Fitter:
         point = readings.point(space, vector)
         weight = readings.weight(readings.residual(point), 0.0)
         equations = NormalEquations(space, point, weight)
-        noise = point.apply_transposed(weight * rng.standard_normal(weight.shape))
-        right = noise + rng.standard_normal(space.size) / space.sigma
-        sample, _ = conjugate_gradients(equations.multiply, equations.preconditioner(), right, *_SAMPLE)
-        return sample[None]
+        return equations.sample(equations.preconditioner(), rng, *_SAMPLE)[None]
 
     def _leave_out(self, space: MeshSpace, vector: Array, *, exact: bool = False) -> bool:
         """Leave out readings that a fault has spoilt and say whether these are others than before.

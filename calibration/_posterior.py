@@ -19,7 +19,7 @@ from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 
-_SAMPLE = (1e-2, 200)
+_SAMPLE = (1e-3, 600)
 _COLUMN = (1e-4, 600)
 
 
@@ -92,12 +92,7 @@ class MeshPosterior:
 
     def samples(self, count: int, rng: np.random.Generator) -> Array:
         """Draw deviations (count, size) of the flat vector from its best value."""
-        space, drawn = self.fit.space, []
-        for _ in range(count):
-            noise = self._point.apply_transposed(self._weight * rng.standard_normal(self._weight.shape))
-            right = noise + rng.standard_normal(space.size) / space.sigma
-            drawn.append(conjugate_gradients(self._equations.multiply, self._precondition, right, *_SAMPLE)[0])
-        return np.stack(drawn)
+        return np.stack([self._equations.sample(self._precondition, rng, *_SAMPLE) for _ in range(count)])
 
     def covariance(self, which: Sequence[int]) -> Array:
         """Covariance matrix of some entries of the flat vector, one solution of the normal equations each.
