@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +35,8 @@ def kept_fit(
         }  # fmt: skip
 
     found = journal.result("twin fit", inputs, arrays)
-    names = parameter_shapes(start.layout)
+    values: dict[str, Any] = {name: found[name] for name in parameter_shapes(start.layout)}  # Any: fields of many types
     return TwinFit(
-        replace(start, **{name: found[name] for name in names}), found["offset_sigma"], found["efficiency_sigma"],
+        replace(start, **values), found["offset_sigma"], found["efficiency_sigma"],
         float(found["chi"]), int(found["steps"]),
     )  # fmt: skip
