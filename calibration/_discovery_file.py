@@ -108,6 +108,13 @@ def _rewire(content: Any, section: str, sources: dict[str, str | None], path: Pa
                 del entries[name][key]
 
 
+def _in_place(line: str, now: str) -> str:
+    """Return the changed line with the spaces before its value as the user set them."""
+    if "{" in line and "{" in now:
+        return line[: line.index("{")] + now[now.index("{") :]
+    return now
+
+
 def _merged(old: str, plain: str, new: str, notes: dict[str, dict[str, str]]) -> str:
     """Carry the changes over to the user's own lines: a round trip may set spaces in other ways."""
     before, after, lines = plain.splitlines(), new.splitlines(), old.splitlines()
@@ -115,7 +122,7 @@ def _merged(old: str, plain: str, new: str, notes: dict[str, dict[str, str]]) ->
         lines, before = list(after), list(after)
     merged, section = [], ""
     for line, was, now in zip(lines, before, after, strict=True):
-        text = line if was == now else now
+        text = line if was == now else _in_place(line, now)
         if text[:1].strip() and not text.startswith("#"):
             section = text.split(":")[0]
         name = text.strip().split(":")[0]

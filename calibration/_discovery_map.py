@@ -301,8 +301,11 @@ class _Search:
             passing = {p: [c for c in cs if c != channel] for p, cs in passing.items() if p != place}
 
     def eliminate(self) -> None:
-        """Give the last channel that acts on something to the last phase that has none, if there is one of each."""
-        places = [p for p in range(len(self.acts)) if self.wiring.channel[p] == UNKNOWN]
+        """Give the last channel that acts on something to the last phase that has none, if there is one of each.
+
+        Phases whose own channel does nothing are taken to be dead.
+        """
+        places = [p for p in range(len(self.acts)) if self.wiring.channel[p] == UNKNOWN and self.acts[p]]
         places = [p for p in places if p in self.theta or self._shown(self._cell(p))]
         left = self._homeless(UNKNOWN)
         if len(places) == 1 and len(left) == 1:
