@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from calibration import fit_common_ground
+from calibration import fit_common_ground, measure_common_ground
+from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 
 R0, BETA = 1200.0, 2.0
@@ -101,3 +102,19 @@ def test_readings_that_tell_no_ground_are_refused():
     broken[0, 0] = np.nan
     with pytest.raises(CalibrationError, match="NaN or Inf"):
         fit_common_ground(voltage, broken)
+
+
+@pytest.mark.parametrize("ground_ohm", [0.0, 1.0])
+def test_on_a_bench_without_any_light(ground_ohm):
+    effects = {"ground_resistance_ohm": ground_ohm, "ground_group": 4}
+    done = []
+    with Bench.simulated(ports=4, seed=1, kind="mesh", chip={"effects": effects}) as bench:
+        data = measure_common_ground(bench, np.random.default_rng(0), progress=lambda *entry: done.append(entry))
+        np.testing.assert_array_equal(bench.voltages, 0.0)
+        assert data["ground_voltage"].max() <= bench.max_voltage.max()
+    assert done[-1] == ("common ground", 32, 32)
+    fit = fit_common_ground(data["ground_voltage"], data["ground_current"])
+    assert fit.verdict == ("found" if ground_ohm else "none")
+    if ground_ohm:
+        assert fit.groups.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+        np.testing.assert_array_less(np.abs(fit.resistance_ohm - ground_ohm), 4.0 * fit.sigma_ohm)
