@@ -19,7 +19,18 @@ def nominal(ports, mesh=None, stuck_rad=None):
     )
 
 
-def truth(ports, seed, *, mean=0.0, spread=0.02, positive=True, arm_loss=0.0, second_order=(0.0, 0.0), mesh=None):
+def truth(
+    ports,
+    seed,
+    *,
+    mean=0.0,
+    spread=0.02,
+    positive=True,
+    arm_loss=0.0,
+    second_order=(0.0, 0.0),
+    curvature=0.0,
+    mesh=None,
+):
     """A chip as the calibration recipe describes hidden chips; heat on every arm, 1.5 % at one pitch."""
     rng, chip = np.random.default_rng(seed), nominal(ports, mesh)
     heaters, mzis = len(chip.offset), len(chip.mzi_transmission)
@@ -42,6 +53,7 @@ def truth(ports, seed, *, mean=0.0, spread=0.02, positive=True, arm_loss=0.0, se
         gain=1.0 + 0.05 * rng.standard_normal(ports),
         arm_loss=arm_loss * rng.standard_normal((mzis, 2)),
         second_order=np.array(second_order),
+        curvature=curvature * rng.standard_normal(heaters),
     )
 
 
