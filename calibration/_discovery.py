@@ -12,10 +12,10 @@ from optinc_hw.photonics import ChipLayout
 HeaterState = Literal["ok", "swapped", "open", "short", "no effect", "not found", "untested"]
 DetectorState = Literal["ok", "permuted", "dead", "untested"]
 CRITERIA = (
-    "an internal phase is found if, where light enters its MZI by one arm, at least two sweeps agree on a power at which "
-    "a change behind one output has no effect: below 0.15 of its effect elsewhere, fringe residual below 0.15",
-    "an external phase is found if it moves at least 0.15 of the light where both ways of a loop are lit, and less than "
-    "half as much where light takes one way only",
+    "an internal phase is found if, where light enters its MZI by one arm, at least two sweeps agree on a power at "
+    "which a change behind one output has no effect: below 0.15 of its effect elsewhere, fringe residual below 0.15",
+    "an external phase is found if it moves at least 0.15 of the light where both ways of a loop are lit, and less "
+    "than half as much where light takes one way only",
     "a channel that chip.yaml has elsewhere needs three such sweeps, or twice 0.3 of the light",
     "external phases of MZIs with one lit input cannot be seen in powers: their channels must warm their neighbours "
     "(seen above the noise) and do nothing else (below 0.12 of the light)",

@@ -146,7 +146,9 @@ def _closed(power_w: Array, readings: Array, closing: Array, expected: float) ->
     informative = bool(passing.max() > OPEN_GATE)
     ratio = float(passing[closed] / max(float(passing.max()), _TINY))
     good = informative and ratio < GATE_RATIO and residual < FRINGE_RESIDUAL
-    return Gate(informative, good, float(angles[closed]) / efficiency, efficiency, ratio, residual, float(passing.max()))
+    return Gate(
+        informative, good, float(angles[closed]) / efficiency, efficiency, ratio, residual, float(passing.max())
+    )
 
 
 def _design(angles: Array) -> Array:
@@ -161,7 +163,7 @@ def _fit(power_w: Array, readings: Array, efficiency: float) -> tuple[Array, flo
 
 
 def fringe_turn(power_w: Array, first: Array, second: Array, efficiency: float) -> float:
-    """Turn in rad, -pi to pi, by which the fringes (K, n) of a second sweep lie at higher powers than those of a first."""
+    """Return the turn in rad, -pi to pi, by which a second sweep's fringes (K, n) lie at higher powers than a first's."""
     live = np.isfinite(first).all(axis=0) & np.isfinite(second).all(axis=0)
     phasors = []
     for readings in (first, second):

@@ -13,6 +13,8 @@ from optinc_hw.errors import CalibrationError
 ElectricalState = Literal["ok", "open", "short"]
 OPEN_RATIO, SHORT_RATIO = 10.0, 0.1
 """Resistances above and below these multiples of the typical one are breaks and shorts."""
+OPEN_CURRENT = 0.02
+"""Share of the upper quartile's current below which no current flows but that of the meter's zero."""
 ODD_SPREAD = 0.2
 """Resistances further than this from the typical one are reported; such heaters are used."""
 TEST_SHARE = 0.3
@@ -70,7 +72,7 @@ class ElectricalFindings:
 
 
 def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[ElectricalState, ...]]:
-    """Resistances in ohm of heaters at voltages (H,) in V and currents (H,) in A, and which are open or shorted.
+    """Judge resistances in ohm of heaters at voltages (H,) in V and currents (H,) in A: open, shorted or fine.
 
     Open and shorted are judged against the median of the heaters that take current.
 
@@ -79,7 +81,8 @@ def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[
     CalibrationError
         If no heater takes current.
     """
-    flows = np.abs(current_a) > 1e-9 + 1e-4 * float(np.max(np.abs(current_a), initial=0.0))
+    size = np.abs(current_a)
+    flows = (size > 1e-9) & (size > OPEN_CURRENT * float(np.quantile(size, 0.75)))
     if not flows.any():
         raise CalibrationError("no heater takes current; check that the heater drivers are connected and their limits")
     ohm = np.where(flows, voltage_v / np.where(flows, current_a, 1.0), np.inf)
@@ -226,7 +229,9 @@ def _light(bench: Bench, mean: Array, noise: Array) -> list[str]:
             "the laser's power, the meters' wavelength and the couplers"
         )
     dead = np.flatnonzero(dead_outputs(mean[None]))
-    return found + [f"{bench.layout.detectors[d]}: dark in this setting" for d in dead if mean[d] < LIGHT_RATIO * noise[d]]
+    return found + [
+        f"{bench.layout.detectors[d]}: dark in this setting" for d in dead if mean[d] < LIGHT_RATIO * noise[d]
+    ]
 
 
 def _slow(bench: Bench, settling: Settling) -> list[str]:

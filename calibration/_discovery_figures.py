@@ -72,7 +72,7 @@ def _draw_mesh(axes: "Axes", discovery: Discovery) -> None:
         axes.plot([], [], "s", color=_COLOURS[state], label=state)
     axes.set(
         xlabel="column", ylabel="mode", xlim=(-_EDGE - 0.1, depth + 1.4), ylim=(layout.ports - 0.4, -0.7),
-        title="squares: internal phases, circles: external phases, diamonds: detectors; beside swapped ones their channel",
+        title="squares: internal, circles: external phases, diamonds: detectors; beside swapped ones their channel",
     )  # fmt: skip
     axes.title.set_fontsize(8)
     axes.set_xticks(np.arange(depth) + 0.5, [str(c) for c in range(depth)])

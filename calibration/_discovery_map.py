@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from calibration._discovery_analysis import dead_outputs
 from calibration._discovery_routes import Loop
-from calibration._discovery_tests import UNKNOWN, PhaseTests
+from calibration._discovery_state import UNKNOWN
+from calibration._discovery_tests import PhaseTests
 from calibration._probe import Probe
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
@@ -16,6 +17,8 @@ DETECTOR_STATES = 4
 """Random settings in which every input is lit to see which detectors are alive."""
 DIRECT_EFFECT = 0.12
 """Part of the light above which a channel moves a phase in the light's way; heat alone stays below."""
+NEAR_SHARE = 0.3
+"""Part of its effects that a channel which only warms others must have on the inputs of its own MZI."""
 MOST_LEFT = 8
 """Most channels or phases that are left to `match`."""
 SEEN_SIGMAS = 2.5
@@ -205,7 +208,9 @@ class _Search:
 
     def _told_apart(self, mzi: int, loop: Loop, channel: int) -> bool:
         """Tell the external phase of ``mzi`` from those of the same loop that no loop of their own can show."""
-        rivals = tuple(k for k in sorted(loop.phis) if k != mzi and self.tests.routes.loop(k, self.wiring.steerable) is None)
+        rivals = tuple(
+            k for k in sorted(loop.phis) if k != mzi and self.tests.routes.loop(k, self.wiring.steerable) is None
+        )
         if not rivals:
             return True
         other = self._loop(mzi, rivals)
@@ -245,7 +250,7 @@ class _Search:
         return sorted(left, key=lambda channel: channel != position)
 
     def unseen(self) -> None:
-        """Try chip.yaml's channels of phases that powers cannot show: they warm their neighbours and do nothing else."""
+        """Try chip.yaml's channels of phases that powers cannot show: they warm their neighbours, nothing else."""
         places = np.array([self.phi[k] for k in range(len(self.mesh.mzis)) if not self._shown(k)], dtype=np.intp)
         places = places[self.usable[places]]
         self.tested[places] = True
@@ -276,8 +281,8 @@ class _Search:
         for mzi in places:
             upper = self.mesh.mzis[mzi][1]
             heat.update({(mzi, c): float(self._moved[c][upper : upper + 2].sum() / self._moved[c].sum()) for c in left})
-        for (mzi, channel), _ in sorted(heat.items(), key=lambda pair: -pair[1]):
-            if mzi in places and channel in left:
+        for (mzi, channel), near in sorted(heat.items(), key=lambda pair: -pair[1]):
+            if mzi in places and channel in left and near > NEAR_SHARE:
                 self._take(int(self.phi[mzi]), channel)
                 places.remove(mzi)
                 left.remove(channel)

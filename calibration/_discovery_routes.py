@@ -194,7 +194,7 @@ class RouteMap:
         return Loop(source, splitter, closing, pair.crossed, pair.phis, leaky, better == upper + arm)
 
     def reached(self, column: int, mode: int) -> frozenset[int]:
-        """Indices of the MZIs from ``column`` on that light on ``mode`` before it can reach."""
+        """Return the indices of the MZIs from ``column`` on that light on ``mode`` before it can reach."""
         modes, found = {mode}, set[int]()
         for passing in range(column, self._mesh.depth):
             cells = {cell for m in modes if (cell := self.cell(passing, m)) is not None}

@@ -14,7 +14,7 @@ TYPICAL_NOISE = 1e-3
 """Relative noise assumed where no detector was bright enough to show it."""
 
 
-def discover(bench: Bench, *, seed: int = 0, progress: Progress = lambda stage, done, total: None) -> Discovery:
+def discover(bench: Bench, *, seed: int = 0, progress: Progress | None = None) -> Discovery:
     """Find out what hangs where on a bare mesh, what is dead, and whether light, noise and settling are right.
 
     Raises heaters and laser; leaves the chip dark and cold.  Changes no file: see `propose_chip_file`.
@@ -26,7 +26,7 @@ def discover(bench: Bench, *, seed: int = 0, progress: Progress = lambda stage, 
     seed
         Seed of the random settings.
     progress
-        Called with (stage, done, total).
+        Called with (stage, done, total), if given.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def discover(bench: Bench, *, seed: int = 0, progress: Progress = lambda stage, 
         usable = np.array([state == "ok" for state in electrical.state])
         nominal = bench.description.chip.nominal.resistance_ohm
         ohm = np.where(usable, electrical.resistance_ohm, nominal)
-        probe = BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress)
+        probe = BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress or _unwatched)
         bench.light(on=True)
         found = find_channels(probe, noise_of_readings(electrical), np.random.default_rng(seed), ~usable)
     finally:
@@ -49,6 +49,10 @@ def discover(bench: Bench, *, seed: int = 0, progress: Progress = lambda stage, 
         finally:
             bench.set_voltages(np.zeros(len(bench.layout.heaters)))
     return judge(bench.layout, found, electrical)
+
+
+def _unwatched(stage: str, done: int, total: int) -> None:
+    del stage, done, total
 
 
 def noise_of_readings(electrical: ElectricalFindings) -> NoiseModel:

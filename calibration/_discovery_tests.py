@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from calibration._discovery_analysis import (
     CLEAR_EFFECT,
-    LOOP_EFFECT,
     DOUBTFUL_RATIO,
+    LOOP_EFFECT,
     QUIET_RATIO,
     Gate,
     agreeing,
@@ -19,6 +19,7 @@ from calibration._discovery_analysis import (
     noise_of,
 )
 from calibration._discovery_routes import Loop, Route, RouteMap
+from calibration._discovery_state import UNKNOWN, Side, Wiring
 from calibration._probe import Probe
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
@@ -32,45 +33,9 @@ TRIES = 4
 """States from which a test that fails or tells nothing is repeated."""
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that random settings use."""
-UNKNOWN = -1
 BRIGHT_SHARE = 0.6
 """A detector sees an output that light is led to if it gets this share of all light; half of it where two outputs
 take turns."""
-
-
-@dataclass
-class Wiring:
-    """What is known so far: which channel moves which phase, H of each in the layout's order.
-
-    Parameters
-    ----------
-    channel
-        Channel (H,) of each phase; `UNKNOWN` before it passed its test.
-    bar_w
-        Power (K,) in W at which each known internal phase is in bar.
-    efficiency
-        Efficiency (H,) of each channel in rad/W, nominal until measured.
-    """
-
-    channel: NDArray[np.intp]
-    bar_w: Array
-    efficiency: Array
-
-    @property
-    def steerable(self) -> NDArray[np.bool_]:
-        """MZIs (K,) whose internal phase can be set."""
-        return np.isfinite(self.bar_w)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One way to look at a gate: which arm is lit, and what shows that an output is dark."""
-
-    crossed: bool
-    cost: int
-    route: Route
-    behind: list[NDArray[np.intp]]
-    output: int
 
 
 @dataclass
@@ -96,7 +61,9 @@ class PhaseTests:
     def __post_init__(self) -> None:
         layout = self.probe.layout
         if not layout.bare:
-            raise CalibrationError("which heater is which phase is found on bare meshes only; this chip is another kind")
+            raise CalibrationError(
+                "which heater is which phase is found on bare meshes only; this chip is another kind"
+            )
         heaters, mzis = len(layout.heaters), len(layout.mesh.mzis)
         self.mesh = layout.mesh
         self.routes = RouteMap(layout.mesh)
@@ -108,13 +75,13 @@ class PhaseTests:
         self.unused = np.zeros(heaters, dtype=bool)
 
     def measure(self, stage: str, power_w: Array, lit: int | NDArray[np.intp]) -> Array:
-        """Readings (B, n) in W at powers (B, H) in W; NaN for dead detectors."""
+        """Take readings (B, n) in W at powers (B, H) in W; NaN for dead detectors."""
         ports = np.broadcast_to(np.asarray(lit, dtype=np.intp), len(power_w)).copy()
         readings = self.probe.measure(f"discovery: {stage}", power_w, ports)
         return np.where(self.dead_detectors, np.nan, readings)
 
     def random_power(self, column: int) -> Array:
-        """Powers (H,) in W: known internal phases before ``column`` in bar, the others random, unused channels at zero.
+        """Draw powers (H,) in W: known internal phases before ``column`` in bar, others random, unused ones at zero.
 
         External phases stay at the middle of their range: their heat would move the bar states.
         """
@@ -129,7 +96,7 @@ class PhaseTests:
         return np.asarray(power)
 
     def _external(self) -> NDArray[np.intp]:
-        """Channels that move external phases, or should."""
+        """List channels that move external phases, or should."""
         phi = self.probe.layout.mesh_phi
         known = self.wiring.channel[phi]
         thetas = self.wiring.channel[self.probe.layout.mesh_theta]
@@ -149,7 +116,7 @@ class PhaseTests:
             self.set_theta(power, mzi, np.pi)
 
     def sweep(self, power: Array, channels: NDArray[np.intp] | int, points: int, periods: float = 1.0) -> Array:
-        """Settings (points, H) in W with channels stepped from zero up to, not including, ``periods`` of their own."""
+        """Make settings (points, H) in W with channels stepped from zero to just below ``periods`` of their own."""
         settings = np.tile(power, (points, 1))
         chosen = np.atleast_1d(channels)
         top = np.minimum(periods * 2.0 * np.pi / self.wiring.efficiency[chosen], self.probe.max_power_w[chosen])
@@ -174,21 +141,23 @@ class PhaseTests:
         column, upper = self.mesh.mzis[mzi]
         if not any(self.routes.reached(column + 1, mode) for mode in (upper, upper + 1)):
             return self._last(mzi, channel)
-        sides: list[_Side] = []
+        sides: list[Side] = []
         for arm in (0, 1):
             route = self.routes.to_arm(column, upper + arm, self.wiring.steerable)
             for output in (0, 1):
                 behind = self._behind(mzi, output, channel, expected)
-                straight = not self.routes.reached(column + 1, upper + output) and self._detector(upper + output) is not None
+                straight = (
+                    not self.routes.reached(column + 1, upper + output) and self._detector(upper + output) is not None
+                )
                 if route is not None and (straight or behind):
-                    sides.append(_Side(arm == output, route.cost, route, behind, upper + output))
+                    sides.append(Side(arm == output, route.cost, route, behind, upper + output))
         # Stray light moves the bar states seen from two sides in different ways; a cross state leaks more.
         sides.sort(key=lambda side: (side.crossed, side.cost))
         bars = [side for side in sides if not side.crossed]
         return self._agreed(mzi, channel, bars if bars else sides, expected) if sides else None
 
     def _behind(self, mzi: int, output: int, channel: int, expected: bool) -> list[NDArray[np.intp]]:
-        """Groups of channels that move internal phases which light can reach through one output only, nearest first.
+        """List groups of channels that move internal phases which light reaches by one output only, nearest first.
 
         A channel that chip.yaml has elsewhere could be any internal phase that leads light there: with known phases
         only, and the nearest among them, it is the MZI's own.
@@ -209,13 +178,13 @@ class PhaseTests:
         return groups
 
     def _detector(self, output: int) -> int | None:
-        """Detector that sees an output: the one found, else chip.yaml's if it is alive and not another's."""
+        """Return the detector that sees an output: the one found, else chip.yaml's if it is alive and not another's."""
         found = np.flatnonzero(self.sees == output).tolist()
         if not found and self.sees[output] == UNKNOWN:
             found = [output]
         return found[0] if found and not self.dead_detectors[found[0]] else None
 
-    def _agreed(self, mzi: int, channel: int, sides: list["_Side"], expected: bool) -> Gate | None:
+    def _agreed(self, mzi: int, channel: int, sides: list[Side], expected: bool) -> Gate | None:
         """Ask from all sides until enough answers agree on a bar state; other channels behind the gate at each turn.
 
         A wrong channel among those behind must not speak against this one, and chance not for it.
@@ -230,7 +199,9 @@ class PhaseTests:
                 return gate
             found.append(gate.shifted() if side.crossed else gate)
             if gate.good and side.behind:
-                self.relied.setdefault(mzi, set()).update(side.behind[(attempt // len(sides)) % len(side.behind)].tolist())
+                self.relied.setdefault(mzi, set()).update(
+                    side.behind[(attempt // len(sides)) % len(side.behind)].tolist()
+                )
             agreed = agreeing(found, needed)
             told = sum(gate.informative for gate in found)
             wrong = told - sum(gate.good for gate in found)
@@ -244,7 +215,7 @@ class PhaseTests:
             return None
         return replace(min(found, key=lambda gate: gate.ratio), good=False)
 
-    def _gate(self, mzi: int, channel: int, side: "_Side", turn: int) -> Gate:
+    def _gate(self, mzi: int, channel: int, side: Side, turn: int) -> Gate:
         power = self.random_power(self.mesh.mzis[mzi][0])
         self.steer(power, side.route)
         settings = self.sweep(power, channel, GATE_POINTS)
@@ -340,7 +311,10 @@ class PhaseTests:
             settings = np.vstack([self.sweep(split, channel, 3), self.sweep(single, channel, 3)])
             readings = self.measure(f"loop of {self._name(loop.closing)}", settings, loop.source.lit)
             both, one = effect(readings[:3]), effect(readings[3:])
-            yes += both > (LOOP_EFFECT if expected else 2.0 * LOOP_EFFECT) and one < (DOUBTFUL_RATIO if expected else QUIET_RATIO) * both
+            yes += (
+                both > (LOOP_EFFECT if expected else 2.0 * LOOP_EFFECT)
+                and one < (DOUBTFUL_RATIO if expected else QUIET_RATIO) * both
+            )
             no += one > LOOP_EFFECT and one > 1.2 * DOUBTFUL_RATIO * both
             if yes == (2 if mixed or not expected else 1):
                 return True
@@ -349,7 +323,7 @@ class PhaseTests:
         return False
 
     def _loop_setting(self, loop: Loop, mixed: bool = False) -> Array:
-        """Powers (H,) in W that close ``loop``; behind it MZIs are in bar, or ``mixed`` at random."""
+        """Return powers (H,) in W that close ``loop``; behind it MZIs are in bar, or ``mixed`` at random."""
         column = self.mesh.mzis[loop.closing][0]
         power = self.random_power(column if mixed else self.mesh.depth)
         for mzi in sorted(loop.all_crossed):
@@ -364,7 +338,7 @@ class PhaseTests:
         return power
 
     def loop_sign(self, loop: Loop, between: int, channel: int) -> float:
-        """Turn in rad of a loop's fringe over ``channel`` when MZI ``between`` on its lower way turns by one rad.
+        """Measure how far (rad) a loop's fringe over ``channel`` turns when MZI ``between`` on a way turns by 1 rad.
 
         Positive if the phase that ``channel`` moves is on the other way than ``between``.
         """
@@ -409,4 +383,3 @@ class PhaseTests:
     def _name(self, mzi: int) -> str:
         column, upper = self.mesh.mzis[mzi]
         return f"mzi_{column}_{upper}"
-
