@@ -54,8 +54,9 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
         if not len(cells):
             continue
         taken = list(sweeps.get(column, [])) if column <= DEEPEST else []
-        if column >= 2:
-            taken += _measure_column(state, filtered, column, cells)
+        taken += _measure_column(state, filtered, column, cells)
+        if not taken:
+            continue
         residuals.append(filtered.take_in(joined(taken), column))
     return filtered, np.array(residuals)
 
@@ -72,7 +73,8 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
     seen = rows_seen(state, column)
     modes = state.probe.layout.mesh.modes
     visible = (seen[modes[cells]] >= 0) | (seen[modes[cells] + 1] >= 0)
-    wanted, light, taken = cells[visible], np.zeros(len(state.column)), list[Sweep]()
+    light, taken = np.zeros(len(state.column)), list[Sweep]()
+    wanted = cells[visible & ((column >= 2) | _open_thetas(state, cells))]
     for round_ in range(ROUNDS):
         if not len(wanted):
             break
@@ -82,11 +84,11 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
         taken.append(state.measure("start_phi", phase, lit))
         advantage = _search(state, filtered, column, cells, seen, taken)
         wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
-    for k in wanted:
+    for k in wanted if column >= 2 else ():
         state.phi_reason[k] = (
             "offsets far apart fit equally well: too little light at both inputs, or its heater is dead"
         )
-    for k in cells[~visible]:
+    for k in cells[~visible] if column >= 2 else ():
         state.phi_reason[k] = "no detector sees its light"
     return taken
 
@@ -109,7 +111,8 @@ def _design(
         upper = layout.mesh.modes[wanted]
         padded = np.pad(powers, ((0, 0), (1, 1)))
         around = 0.5 * sum(padded[:, upper + side] for side in range(4))
-        contrast = 2.0 * np.sqrt(powers[:, upper] * powers[:, upper + 1]) / (around + 0.2 / state.ports)
+        seen = 2.0 * np.sqrt(powers[:, upper] * powers[:, upper + 1]) if column >= 2 else around
+        contrast = seen / (around + 0.2 / state.ports)
         best = int(np.argmax(np.log(light[wanted] + contrast**2 + 0.05).sum(axis=1)))
         light[wanted] += contrast[best] ** 2
         rows.append(phase[best])
@@ -118,14 +121,20 @@ def _design(
     chosen[:, layout.mesh_phi[here]] = state.random_phase(points, layout.mesh_phi[here])
     halves = np.where(state.rng.random((points, len(here))) < 0.5, 0.5, 1.5) * np.pi
     chosen[:, layout.mesh_theta[here]] = (halves - state.theta[here]) % TWO_PI
+    loose = layout.mesh_theta[here[_open_thetas(state, here)]]
+    chosen[:, loose] = state.random_phase(points, loose)
     return chosen, np.array(lit, dtype=np.intp)
+
+
+def _open_thetas(state: StartState, cells: NDArray[np.intp]) -> NDArray[np.bool_]:
+    return np.array([bool(state.theta_reason[k]) for k in cells], dtype=np.bool_)
 
 
 def _search(
     state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], seen: NDArray[np.intp],
     taken: list[Sweep],
 ) -> Array:  # fmt: skip
-    """Set the phis of a column, and thetas not yet known; returns by how much other offsets are worse (M,)."""
+    """Set the phis of a column, and thetas left open; returns by how much offsets far away are worse (M,)."""
     sweep = joined(taken)
     theta, phi = filtered.phases(sweep)
     fields = filtered.model.fields(theta, phi, sweep.lit, before=column)
@@ -140,17 +149,30 @@ def _search(
         np.sqrt(0.5 * (variance[modes] + variance[modes + 1])), np.zeros(len(cells), dtype=np.intp),
     )  # fmt: skip
     light = fields[:, modes], fields[:, modes + 1]
-    unknown = np.array([bool(state.theta_reason[k]) for k in cells])
+    unknown = _open_thetas(state, cells)
     thetas = np.where(unknown, ANGLES[:, None], state.theta[cells]) if unknown.any() else state.theta[cells][None]
-    costs = known_light_costs(light, pair, state.couplers, thetas, ANGLES)
+    costs = known_light_costs(light, pair, state.couplers, thetas, ANGLES if column >= 2 else np.zeros(1))
     state.theta[cells] = thetas[np.argmin(costs.min(axis=1), axis=0), np.arange(len(cells))]
-    phis = np.min(costs, axis=0)
-    angle, sigma, best = minima(phis)
-    freedom = np.maximum(2 * len(sweep.lit) - 1, 1)
+    best = costs.min(axis=(0, 1))
+    freedom = max(2 * len(sweep.lit) - 1, 1)
     chi_squared = np.maximum(best / freedom, 1.0)
-    state.phi[cells], state.phi_sigma[cells] = angle, sigma * np.sqrt(chi_squared)
-    for k, chi in zip(cells, np.sqrt(best / freedom), strict=True):
+    advantage = np.full(len(cells), np.inf)
+    if column >= 2:
+        state.phi[cells], sigma, _ = minima(costs.min(axis=0))
+        state.phi_sigma[cells] = sigma * np.sqrt(chi_squared)
+        advantage = _advantage(costs.min(axis=0), state.phi[cells]) / chi_squared
+    if unknown.any():
+        by_theta = _advantage(costs.min(axis=1), state.theta[cells]) / chi_squared
+        advantage = np.where(unknown, np.minimum(advantage, by_theta), advantage)
+    for k, chi, settled in zip(cells, np.sqrt(best / freedom), advantage >= LEAST_ADVANTAGE, strict=True):
         reason = f"readings with known light do not fit: residual {chi:.1f} times the expected ({MAX_CHI:g} allowed)"
         state.misfit[k] = reason if chi > MAX_CHI else ""
+        if settled and chi <= MAX_CHI:
+            state.theta_reason[k] = ""
+    return np.asarray(advantage)
+
+
+def _advantage(costs: Array, angle: Array) -> Array:
+    """By how much (M,) the best angle far from ``angle`` (M,) costs more (G, M)."""
     away = np.abs((ANGLES[:, None] - angle + np.pi) % TWO_PI - np.pi) > _APART
-    return np.asarray((np.where(away, phis, np.inf).min(axis=0) - best) / chi_squared)
+    return np.asarray(np.where(away, costs, np.inf).min(axis=0) - costs.min(axis=0))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from _lab_mesh import LabMesh, phase_errors
 
-from calibration._start import MAX_CHECK_TVD, find_start
+from calibration._start import find_start
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout
@@ -118,14 +118,14 @@ def test_noise_alone_is_no_start():
 
 def test_a_hopeless_chip_is_refused():
     chip = LabMesh(6, 0, relative=1.0)
-    with pytest.raises(CalibrationError, match=rf"total variation distance .* \({MAX_CHECK_TVD:g} allowed\)"):
+    with pytest.raises(CalibrationError, match="does not predict random settings"):
         start(chip)
 
 
 def test_a_power_limit_without_room_is_refused():
     chip = LabMesh(4, 0)
     chip.max_total_power_w = 0.1
-    with pytest.raises(CalibrationError, match="power limit of 0.1 W"):
+    with pytest.raises(CalibrationError, match=r"power limit of 0\.1 W"):
         start(chip)
 
 
