@@ -102,7 +102,7 @@ def sweeps(draw):
     return Step(stage, 1.8e9 + draw(st.integers(0, 9)) / 7.0, asked, answered)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(sweeps(), max_size=5))
 def test_every_sweep_comes_back_bit_for_bit(tmp_path_factory, steps):
     path = tmp_path_factory.mktemp("run") / "run.nc"
