@@ -5,6 +5,11 @@ from calibration._calibrate import Verification, calibrate, verify
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._curves_extreme import Extreme, find_extreme
 from calibration._curves_figures import plot_common_ground, plot_phase_curve, plot_resistance
+from calibration._discovery import DetectorVerdict, Discovery, HeaterVerdict
+from calibration._discovery_figures import plot_discovery
+from calibration._discovery_file import Proposal, propose_chip_file
+from calibration._discovery_map import ChannelMap, find_channels
+from calibration._discovery_run import discover
 from calibration._electrical_ground import CommonGround, fit_common_ground, measure_common_ground
 from calibration._export import export_qcodes
 from calibration._history import ParameterHistory, parameter_history
@@ -32,9 +37,13 @@ from optinc_hw.bench import CalibrationRecord
 
 __all__ = [
     "CalibrationRecord",
+    "ChannelMap",
     "CoherentInputs",
     "CommonGround",
+    "DetectorVerdict",
+    "Discovery",
     "Extreme",
+    "HeaterVerdict",
     "InputPhases",
     "InvisibleCombination",
     "MatrixComparison",
@@ -43,6 +52,7 @@ __all__ = [
     "NullSpace",
     "ParameterHistory",
     "PhaseCurveFit",
+    "Proposal",
     "ResistanceFit",
     "RunData",
     "Settings",
@@ -54,7 +64,9 @@ __all__ = [
     "coherent_readings",
     "coherent_settings",
     "compare_matrices",
+    "discover",
     "export_qcodes",
+    "find_channels",
     "find_extreme",
     "find_input_phases",
     "fit_common_ground",
@@ -76,8 +88,10 @@ __all__ = [
     "parameter_history",
     "plan_pairs",
     "plot_common_ground",
+    "plot_discovery",
     "plot_phase_curve",
     "plot_resistance",
+    "propose_chip_file",
     "read_run",
     "require_same_record",
     "residual_over_noise",

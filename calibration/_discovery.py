@@ -1,7 +1,8 @@
 """What discovery found: a verdict on every heater and detector, and what the chip can still do."""
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -97,6 +98,20 @@ class Discovery:
     def lost(self) -> tuple[str, ...]:
         """Heaters whose phases cannot be moved."""
         return tuple(heater.name for heater in self.heaters if heater.driven_by is None)
+
+    def to_json_dict(self) -> dict[str, Any]:  # JSON content
+        """Return verdicts and summary as JSON content, with null for resistances that were not measured or infinite."""
+        heaters = [asdict(verdict) for verdict in self.heaters]
+        for row in heaters:
+            if not math.isfinite(row["resistance_ohm"]):
+                row["resistance_ohm"] = None
+        return {
+            "heaters": heaters,
+            "detectors": [asdict(verdict) for verdict in self.detectors],
+            "summary": self.summary.splitlines(),
+            "criteria": list(self.criteria),
+            "readings": self.map.readings,
+        }
 
     @property
     def summary(self) -> str:

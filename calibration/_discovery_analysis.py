@@ -163,7 +163,7 @@ def _fit(power_w: Array, readings: Array, efficiency: float) -> tuple[Array, flo
 
 
 def fringe_turn(power_w: Array, first: Array, second: Array, efficiency: float) -> float:
-    """Return the turn in rad, -pi to pi, by which a second sweep's fringes (K, n) lie at higher powers than a first's."""
+    """Return how far in rad, -pi to pi, the fringes (K, n) of a second sweep lie behind those of a first."""
     live = np.isfinite(first).all(axis=0) & np.isfinite(second).all(axis=0)
     phasors = []
     for readings in (first, second):

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from calibration._discovery import Discovery
+from optinc_hw._files import write_text
 from optinc_hw.bench.chip_file import CHIP_FILE
 from optinc_hw.errors import ConfigurationError
 
@@ -30,6 +31,21 @@ class Proposal:
 
     text: str
     diff: str
+
+    def save(self, path: Path) -> None:
+        """Write the text to a new file.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file exists already, or cannot be written.
+        """
+        if path.exists():
+            raise ConfigurationError(f"{path} exists already and is not overwritten; choose another file")
+        try:
+            write_text(path, self.text)
+        except OSError as error:
+            raise ConfigurationError(f"{path}: cannot be written ({error}); choose another place") from error
 
 
 def propose_chip_file(bench_folder: str | Path, discovery: Discovery) -> Proposal:

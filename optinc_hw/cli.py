@@ -187,6 +187,41 @@ def calibrate(
 
 
 @app.command()
+def discover(
+    context: typer.Context,
+    bench: BenchFolder,
+    simulate: SimulateFlag = False,
+    seed: SeedOption = 0,
+    out: Annotated[Path | None, typer.Option(help="File for the corrected chip.yaml; must not exist yet.")] = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find which heater is which phase on a bare mesh, and what is dead.  Raises heaters and laser; changes no file."""
+    with _reported(context):
+        from optinc_hw.bench import Bench
+
+        _require_answer(simulate, yes)
+        _use_one_thread()
+        if out is not None and out.exists():
+            raise typer.BadParameter(f"{out} exists already and is not overwritten; choose another file")
+        with Bench.open(bench, simulate=simulate, seed=seed) as opened:
+            _ask(opened, simulate, yes)
+            from calibration import discover as run_discovery
+            from calibration import propose_chip_file
+
+            with _progress() as progress:
+                found = run_discovery(opened, seed=seed, progress=progress)
+            proposal = propose_chip_file(opened.folder, found)
+        if out is not None:
+            proposal.save(out)
+            _note(f"proposed chip.yaml: {out}")
+        if as_json:
+            typer.echo(json.dumps({**found.to_json_dict(), "diff": proposal.diff}, indent=2))
+        else:
+            typer.echo(f"{found.summary}\n{proposal.diff}", nl=False)
+
+
+@app.command()
 def verify(
     context: typer.Context,
     bench: BenchFolder,

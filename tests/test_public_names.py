@@ -32,15 +32,16 @@ NAMES = {
         TwinExecutor
     """,
     "calibration": """
-        CalibrationRecord CoherentInputs CommonGround Extreme InputPhases InvisibleCombination MatrixComparison
-        ModulatedInputs NoiseModel NullSpace ParameterHistory PhaseCurveFit ResistanceFit RunData Settings
-        TransferMatrix TwinFit Verification broadcast_record calibrate coherent_readings coherent_settings
-        compare_matrices export_qcodes find_extreme find_input_phases fit_common_ground fit_phase_curve
-        fit_resistance fit_twin generic_fields invisible_combinations matrix_figure matrix_from_fields
-        matrix_from_generic_inputs matrix_from_repeats matrix_from_twin matrix_from_two_port measure_common_ground
-        measure_generic_inputs measure_homodyne measure_two_port parameter_history plan_pairs plot_common_ground
-        plot_phase_curve plot_resistance read_run require_same_record residual_over_noise total_variation
-        twin_matrix verify
+        CalibrationRecord ChannelMap CoherentInputs CommonGround DetectorVerdict Discovery Extreme HeaterVerdict
+        InputPhases InvisibleCombination MatrixComparison ModulatedInputs NoiseModel NullSpace ParameterHistory
+        PhaseCurveFit Proposal ResistanceFit RunData Settings TransferMatrix TwinFit Verification broadcast_record
+        calibrate coherent_readings coherent_settings compare_matrices discover export_qcodes find_channels
+        find_extreme find_input_phases fit_common_ground fit_phase_curve fit_resistance fit_twin generic_fields
+        invisible_combinations matrix_figure matrix_from_fields matrix_from_generic_inputs matrix_from_repeats
+        matrix_from_twin matrix_from_two_port measure_common_ground measure_generic_inputs measure_homodyne
+        measure_two_port parameter_history plan_pairs plot_common_ground plot_discovery plot_phase_curve
+        plot_resistance propose_chip_file read_run require_same_record residual_over_noise total_variation twin_matrix
+        verify
     """,
     "drivers": """
         CobriteLaser DiConMemsSwitch HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PolatisOXC
