@@ -20,6 +20,10 @@ MIN_POINTS = 8
 """Fewest valid points at different powers (a phase curve has seven parameters)."""
 UNSEEN_HARMONIC = 0.005
 """Second harmonic of the fringe, relative to it, that may be there without being seen (detectors are not linear)."""
+MIN_PERIODS_WITH_TERMS = 2.0
+"""Shortest sweep, in periods, that is accepted where the data ask for a gain, a harmonic or a second fringe."""
+MIN_PERIODS_UNCLEAR, CLEAR_CONTRAST = 1.5, 60.0
+"""Shortest sweep that is accepted with less than this contrast: noise hides what else there is in shorter ones."""
 MAX_SECOND = 0.5
 """Largest accepted strength of a second fringe, relative to the first."""
 LONGEST_PERIOD = 0.3
@@ -165,6 +169,8 @@ def fit_phase_curve(
     * at least `MIN_PERIODS` periods in the sweep,
     * a standard deviation of the efficiency, times Student's factor for the degrees of freedom, of at most
       `MAX_RELATIVE_SIGMA` of it,
+    * at least `MIN_PERIODS_WITH_TERMS` periods where a gain, a harmonic or a second fringe was taken up, and
+      `MIN_PERIODS_UNCLEAR` where the contrast is below `CLEAR_CONTRAST`,
     * an unseen second harmonic of `UNSEEN_HARMONIC` would move the efficiency by no more than `MAX_RELATIVE_SIGMA`
       (with noise, this asks for about one period and a tenth),
     * an efficiency inside the searched range, a phase that bends by less than `MAX_CURVATURE` of half the sweep's,
@@ -306,6 +312,17 @@ def _complaint(fit: PhaseCurveFit, found: Found, searched: tuple[float, float]) 
         return (
             f"efficiency {fit.efficiency:.4g} rad/W is uncertain by {relative:.1%} ({MAX_RELATIVE_SIGMA:.0%} allowed); "
             "take more points or a longer sweep"
+        )
+    impure = [name for name in fit.terms if name != "drift"]
+    if impure and fit.periods < MIN_PERIODS_WITH_TERMS:
+        return (
+            f"the sweep shows more than one plain fringe ({', '.join(impure)}); {MIN_PERIODS_WITH_TERMS:g} periods "
+            f"tell them apart, it has {fit.periods:.2f}"
+        )
+    if fit.contrast < CLEAR_CONTRAST and fit.periods < MIN_PERIODS_UNCLEAR:
+        return (
+            f"contrast {fit.contrast:.2g} is too little for {fit.periods:.2f} periods; sweep {MIN_PERIODS_UNCLEAR:g} "
+            f"periods, or reach {CLEAR_CONTRAST:g}"
         )
     if not best.terms.harmonic:
         shift = best.unseen_shift(UNSEEN_HARMONIC, _UNSEEN_SIGMAS) / best.shape[0]
