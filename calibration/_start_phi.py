@@ -110,7 +110,7 @@ def _design(
         powers = np.abs(fields) ** 2
         upper = layout.mesh.modes[wanted]
         padded = np.pad(powers, ((0, 0), (1, 1)))
-        around = 0.5 * sum(padded[:, upper + side] for side in range(4))
+        around = 0.5 * (padded[:, upper] + padded[:, upper + 1] + padded[:, upper + 2] + padded[:, upper + 3])
         seen = 2.0 * np.sqrt(powers[:, upper] * powers[:, upper + 1]) if column >= 2 else around
         contrast = seen / (around + 0.2 / state.ports)
         best = int(np.argmax(np.log(light[wanted] + contrast**2 + 0.05).sum(axis=1)))
