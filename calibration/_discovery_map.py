@@ -17,7 +17,7 @@ DETECTOR_STATES = 4
 """Random settings in which every input is lit to see which detectors are alive."""
 DIRECT_EFFECT = 0.12
 """Part of the light above which a channel moves a phase in the light's way; heat alone stays below."""
-NEAR_SHARE = 0.3
+NEAR_SHARE = 0.1
 """Part of its effects that a channel which only warms others must have on the inputs of its own MZI."""
 MOST_LEFT = 8
 """Most channels or phases that are left to `match`."""
