@@ -100,7 +100,7 @@ def calibrate(
         with kept_on_failure(run), dark_afterwards(bench):
             measure = run_mesh if bench.layout.bare else run_homodyne
             counts = (arguments["budget" if bench.layout.bare else "settings"], arguments["held_out"])
-            outcome = measure(bench, journal, run, counts, rng, progress or _silent)
+            outcome = measure(bench, journal, run, counts, rng, progress or silent)
         record = finish(bench, journal, run, outcome)
         _judge(outcome.residual_over_noise, run.path)
         return record
@@ -208,9 +208,9 @@ def verify(
     rng, tvd = np.random.default_rng((_VERIFICATION_STREAM, seed)), None
     with dark_afterwards(bench):
         if bench.layout.bare:
-            residual, tvd = verify_mesh(bench, record, settings, rng, progress or _silent)
+            residual, tvd = verify_mesh(bench, record, settings, rng, progress or silent)
         else:
-            residual = verify_homodyne(bench, record, settings, rng, progress or _silent)
+            residual = verify_homodyne(bench, record, settings, rng, progress or silent)
     age = (datetime.now(UTC) - record.provenance.created_utc).total_seconds()
     good = residual <= GOOD_RESIDUAL_OVER_NOISE
     return Verification(residual, record.quality.residual_over_noise, age, settings, good, tvd)
@@ -232,7 +232,8 @@ def _require_known_mesh(bench: Bench) -> None:
         )
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int) -> None:
+    """Show no progress."""
     del stage, done, total
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._mesh_descent import Descent, Effort, Readings, descend
+from calibration._mesh_fit import MeshFit
 from calibration._mesh_linear import MeshData
 from calibration._mesh_space import MeshSpace, PriorWidths
 from calibration._posterior import HeldOut, held_out
@@ -50,8 +51,10 @@ class DriftFit:
         Rms of ``offset_change`` over the heaters that belong together, in rad.
     single_heaters
         Names of heaters that drifted by themselves, far more than the others.
-    chi
-        Rms residual over noise on the readings of the fit.
+    fit
+        The fit that made the corrected twin; its ``chi`` is the rms residual over noise on the readings used.
+    used
+        Those readings.
     before, after
         How well the old and the corrected twin predict the readings kept out.
     """
@@ -61,7 +64,8 @@ class DriftFit:
     offset_change: Array
     common_temperature: float
     single_heaters: tuple[str, ...]
-    chi: float
+    fit: MeshFit
+    used: MeshData
     before: HeldOut
     after: HeldOut
 
@@ -129,7 +133,8 @@ def correct_drift(
         offset_change=change,
         common_temperature=float(np.sqrt(np.mean(change[~alone] ** 2))),
         single_heaters=tuple(name for name, is_alone in zip(record.layout.heaters, alone, strict=True) if is_alone),
-        chi=end.chi,
+        fit=MeshFit(twin, end.chi, end.steps, np.empty(0, dtype=np.intp), space, end.vector),
+        used=used,
         before=held_out(record, judges, noise),
         after=held_out(twin, judges, noise),
     )

@@ -83,8 +83,9 @@ class RunHeader:
             ports = chip["ports"]
             mesh = MeshLayout(ports, tuple((c, m) for c, m in chip["mzis"]))
             layout = ChipLayout(ports, mesh, chip["stuck"], inputs=chip["inputs"], receivers=chip["receivers"])
-            lists = {key: tuple(content.pop(key)) for key in ("max_power_w", "nominal_efficiency")}
-            return cls(layout=layout, **content, **lists)
+            for key in ("max_power_w", "nominal_efficiency"):
+                content[key] = tuple(content[key])
+            return cls(layout=layout, **content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CalibrationError(
                 f"{origin} has a header of another form ({error}); read it with the version that wrote it"

@@ -1,5 +1,6 @@
 """The calibration of a bare mesh: a start, settings where the twin is least sure, global fits, and a judgement."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -18,12 +19,16 @@ from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 
+_log = logging.getLogger(__name__)
+
 READINGS_PER_HEATER = 15
 """Default budget."""
 BATCHES = (0.25, 0.6, 1.0)
 """Share of the random settings that is measured by each fit: later batches are chosen with a better twin."""
-CANDIDATES, SAMPLES = 3, 8
+CANDIDATES, SAMPLES_PER_PORT = 3, 2
 """Random settings from which each one is chosen, and posterior samples that say how unsure the twin is of them."""
+MOST_PORTS_IN_BATCHES = 8
+"""Larger meshes are fitted once all readings are there: choosing settings gains them less than the fits take."""
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that random settings may use."""
 TYPICAL_STEPS = 40
@@ -93,6 +98,7 @@ def calibrate_mesh(
         If the start fails, the budget does not leave room for random settings, or a fit diverges.
     """
     start = find_start(probe, rng, noise, progress)
+    _mention(start)
     room = budget - probe.readings - held_out
     heaters = len(probe.layout.heaters)
     if room < heaters // probe.layout.ports:
@@ -102,7 +108,8 @@ def calibrate_mesh(
             f"{READINGS_PER_HEATER * heaters}"
         )
     judges = measure(probe, *_random(probe, start.parameters, rng, held_out), "held-out settings", progress)
-    first, *more = np.diff(np.round(np.array([0.0, *BATCHES]) * room).astype(int)).tolist()
+    batches = BATCHES if probe.layout.ports <= MOST_PORTS_IN_BATCHES else (1.0,)
+    first, *more = np.diff(np.round(np.array([0.0, *batches]) * room).astype(int)).tolist()
     data = start.data.joined(measure_random(probe, start.parameters, rng, "random settings", first, progress))
     fit = _kept(keep, data, start.parameters, noise, None, progress)
     for count in more:
@@ -113,7 +120,19 @@ def calibrate_mesh(
     tvd = total_variation_of(fit.parameters, judges)
     data = data.joined(judges)
     fit = _kept(keep, data, start.parameters, noise, fit, progress)
-    return MeshCalibration(fit, start, noise, data, residual, tvd, _sigmas(fit, data, noise, rng))
+    return MeshCalibration(fit, start, noise, data, residual, tvd, MeshPosterior(fit, data, noise).heater_sigmas(rng))
+
+
+def _mention(start: Start) -> None:
+    """Say in the log what the start does not know."""
+    unknown = [f"{verdict.heater} ({verdict.reason})" for verdict in start.verdicts if not verdict.good]
+    for what, found in (
+        ("heaters whose phases are not known yet", unknown),
+        ("detectors that show no light", list(start.dead_detectors)),
+        ("the start as a whole", [start.doubt] if start.doubt else []),
+    ):
+        if found:
+            _log.warning("%s: %s; the fit goes on with all other readings", what, "; ".join(found))
 
 
 def measure_random(
@@ -143,17 +162,10 @@ def _telling(
 ) -> tuple[Array, Ports]:
     """Choose the settings that will tell most among several times as many."""
     posterior = MeshPosterior(fit, data, noise)
+    samples = posterior.samples(SAMPLES_PER_PORT * fit.parameters.ports, rng)
     power_w, lit = _random(probe, fit.parameters, rng, CANDIDATES * count)
-    chosen = choose_settings(posterior, noise, power_w, lit, count, posterior.samples(SAMPLES, rng)).chosen
+    chosen = choose_settings(posterior, noise, power_w, lit, count, samples).chosen
     return power_w[chosen], lit[chosen]
-
-
-def _sigmas(fit: MeshFit, data: MeshData, noise: NoiseModel, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Posterior standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W, from samples."""
-    samples, place = MeshPosterior(fit, data, noise).samples(SAMPLES, rng), fit.space.slices
-    relative = samples[:, place["efficiency"]] + samples[:, place["common_efficiency"]]
-    offset, efficiency = (np.sqrt(np.mean(part**2, axis=0)) for part in (samples[:, place["offset"]], relative))
-    return offset, efficiency * fit.parameters.efficiency
 
 
 def total_variation_of(parameters: TwinParameters, data: MeshData) -> float:

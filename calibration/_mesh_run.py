@@ -1,6 +1,6 @@
 """A bare mesh on a bench, from dark readings to the twin."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,39 @@ from optinc_hw.bench import Bench, CalibrationRecord
 
 DARK_READINGS = 10
 NOISE_READINGS = 8
+TYPICAL_DRIFT_STEPS = 30
+"""Steps that a fit of drift is expected to take, for the display of progress."""
+
+
+@dataclass(frozen=True)
+class ElectricalStart:
+    """What a run knows before the first light: resistance laws (H,), dark readings (repeats, n) in W, and a probe."""
+
+    law: tuple[Array, Array]
+    dark: Array
+    probe: JournaledProbe
+
+    @property
+    def dark_w(self) -> Array:
+        """Mean dark readings (n,) in W."""
+        return np.asarray(self.dark.mean(axis=0))
+
+
+def electrical_start(
+    bench: Bench, journal: Journal, run: RunFile, rng: np.random.Generator, progress: Progress
+) -> ElectricalStart:
+    """Measure dark readings and resistances; leaves the light off."""
+    session = Session(bench, rng, progress, journal.step)
+    session.stage = "dark readings"
+    dark = session.measure_dark(DARK_READINGS)
+    run.add("dark readings", {"dark_readings": dark})
+    session.stage = "heater resistances"
+    steps = measure_resistances(session)
+    run.add("heater resistances", steps)
+    use_resistances(session, steps)
+    law = session.resistance_ohm, session.beta_per_w
+    probe = JournaledProbe(BenchProbe(bench, *law, dark.mean(axis=0), progress), journal)
+    return ElectricalStart(law, dark, probe)
 
 
 def held_out_by_default(ports: int) -> int:
@@ -46,22 +79,14 @@ def run_mesh(
         Told about every stage.
     """
     budget, held_out = counts
-    session = Session(bench, rng, progress, journal.step)
-    session.stage = "dark readings"
-    dark = session.measure_dark(DARK_READINGS)
-    run.add("dark readings", {"dark_readings": dark})
-    session.stage = "heater resistances"
-    steps = measure_resistances(session)
-    run.add("heater resistances", steps)
-    use_resistances(session, steps)
-    law, dark_w = (session.resistance_ohm, session.beta_per_w), dark.mean(axis=0)
-    probe = JournaledProbe(BenchProbe(bench, *law, dark_w, progress), journal)
-    noise = _noise(probe, dark, rng)
+    began = electrical_start(bench, journal, run, rng, progress)
+    noise = _noise(began.probe, began.dark, rng)
     found = calibrate_mesh(
-        probe, noise, rng, budget=budget - len(dark), held_out=held_out, keep=journal.result, progress=progress
-    )
+        began.probe, noise, rng, budget=budget - len(began.dark), held_out=held_out, keep=journal.result,
+        progress=progress,
+    )  # fmt: skip
     return Outcome(
-        replace(found.fit.parameters, dark_w=dark_w), law, found.sigmas, noise, found.residual_over_noise,
+        replace(found.fit.parameters, dark_w=began.dark_w), began.law, found.sigmas, noise, found.residual_over_noise,
         found.fit.chi, held_out, found.tvd, len(found.data),
     )  # fmt: skip
 

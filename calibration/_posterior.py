@@ -94,6 +94,13 @@ class MeshPosterior:
         """Draw deviations (count, size) of the flat vector from its best value."""
         return np.stack([self._equations.sample(self._precondition, rng, *_SAMPLE) for _ in range(count)])
 
+    def heater_sigmas(self, rng: np.random.Generator, count: int = 12) -> tuple[Array, Array]:
+        """Return standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W."""
+        samples, place = self.samples(count, rng), self.fit.space.slices
+        relative = samples[:, place["efficiency"]] + samples[:, place["common_efficiency"]]
+        offset, efficiency = (np.sqrt(np.mean(part**2, axis=0)) for part in (samples[:, place["offset"]], relative))
+        return offset, efficiency * self.fit.parameters.efficiency
+
     def covariance(self, which: Sequence[int]) -> Array:
         """Covariance matrix of some entries of the flat vector, one solution of the normal equations each.
 

@@ -12,9 +12,10 @@ NAMES = {
     "optinc_hw.photonics": """
         BlockRealisation ChipElements ChipLayout ChipModel CouplerDispersion Decomposition HeaterModel HeaterSolution
         LimitingMzi MeshImperfections MeshLayout MeshModel MeshPhases MeshProgram PhasePlacement ProgrammedMatrix
-        ProgrammedUnitary RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout TwinParameters convert_phases
-        coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix nearest_unitary
-        power_from_voltage program_matrix program_mesh program_unitary realise solve_heaters solve_powers voltage_from_power
+        ProgrammedUnitary RealPartRealisation Realisation RectangularLayout SvdRealisation TriangularLayout
+        TwinParameters convert_phases coupler_matrix decompose fidelity haar_unitary mesh_matrix mzi_count mzi_matrix
+        nearest_unitary power_from_voltage program_matrix program_mesh program_unitary realise solve_heaters
+        solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
         Activation Form Forward InputSpace Layer LayerPlan Multiply OpticalNetwork Rounding Tile TilePlan TileRunner
@@ -28,20 +29,20 @@ NAMES = {
         serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """
-        Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner
-        TwinExecutor
+        Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner TwinExecutor
     """,
     "calibration": """
-        CalibrationRecord ChannelMap CoherentInputs CommonGround DetectorVerdict Discovery Extreme HeaterVerdict
-        InputPhases InvisibleCombination MatrixComparison ModulatedInputs NoiseModel NullSpace ParameterHistory
-        PhaseCurveFit Proposal ResistanceFit RunData Settings TransferMatrix TwinFit Verification broadcast_record
-        calibrate coherent_readings coherent_settings compare_matrices discover export_qcodes find_channels
-        find_extreme find_input_phases fit_common_ground fit_phase_curve fit_resistance fit_twin generic_fields
-        invisible_combinations matrix_figure matrix_from_fields matrix_from_generic_inputs matrix_from_repeats
-        matrix_from_twin matrix_from_two_port measure_common_ground measure_generic_inputs measure_homodyne
-        measure_two_port parameter_history plan_pairs plot_common_ground plot_discovery plot_phase_curve
-        plot_resistance propose_chip_file read_run require_same_record residual_over_noise total_variation twin_matrix
-        verify
+        BenchProbe CalibrationRecord ChannelMap CoherentInputs CommonGround Design DetectorVerdict Discovery DriftFit
+        Extreme HeaterVerdict HeldOut InputPhases InvisibleCombination MatrixComparison MeshData MeshFit MeshPosterior
+        ModulatedInputs NoiseModel NullSpace ParameterHistory PhaseCurveFit Probe Proposal ResistanceFit RunData
+        Settings Start TransferMatrix TwinFit Verification broadcast_record calibrate choose_settings coherent_readings
+        coherent_settings compare_matrices correct_drift cross_validate discover effect_asked_for export_qcodes
+        find_channels find_extreme find_input_phases find_start fit_common_ground fit_mesh fit_phase_curve
+        fit_resistance fit_twin generic_fields held_out identifiability invisible_combinations matrix_figure
+        matrix_from_fields matrix_from_generic_inputs matrix_from_repeats matrix_from_twin matrix_from_two_port
+        measure_common_ground measure_generic_inputs measure_homodyne measure_two_port parameter_history plan_pairs
+        plot_common_ground plot_discovery plot_phase_curve plot_resistance predict propose_chip_file random_candidates
+        read_run recalibrate refit require_same_record residual_over_noise total_variation twin_matrix verify
     """,
     "drivers": """
         CobriteLaser DiConMemsSwitch HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PolatisOXC
@@ -55,8 +56,9 @@ NAMES = {
     "simulated_instruments": """
         BenchWiring HeaterEvent HeaterTrace HiddenChip HiddenEffects HiddenParameters InstrumentSpec PRESETS Preset
         SimulatedBench SimulatedCobrite SimulatedDiCon1xN SimulatedKeithley2600 SimulatedKeysightLaser
-        SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol SimulatedSantecMPM210H
-        SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath coupler_mean default_bench read_heater_trace
+        SimulatedKeysightN7745A SimulatedNicslabXPOW SimulatedPolatisOXC SimulatedQDevilQDAC2 SimulatedQontrol
+        SimulatedSantecMPM210H SimulatedSantecTSL570 SimulatedThorlabsPM SwitchPath coupler_mean default_bench
+        read_heater_trace
     """,
     "simulated_instruments.faults": """
         BenchFaults ChipFault DeadDetector Doubled DriftingHeater Dropped ErrorFlood Fault FaultScript FaultStep

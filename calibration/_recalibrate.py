@@ -1,0 +1,109 @@
+"""Cheap re-calibration of a bare mesh on a bench: a small correction of the record in force."""
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from calibration._calibrate import dark_afterwards, silent
+from calibration._drift import DriftFit, correct_drift
+from calibration._journal import Journal
+from calibration._mesh_calibrate import measure_random
+from calibration._mesh_run import TYPICAL_DRIFT_STEPS, electrical_start
+from calibration._outcome import Outcome, finish
+from calibration._posterior import MeshPosterior
+from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
+from calibration._session import Progress
+from calibration._twin_fit import NoiseModel
+from optinc_hw.bench import Bench, CalibrationRecord
+from optinc_hw.errors import CalibrationError
+
+_log = logging.getLogger(__name__)
+
+READINGS_PER_PORT = 6
+"""Default number of readings."""
+_DRIFT_STREAM = 2
+
+
+def recalibrate(
+    bench: Bench, record: CalibrationRecord, *, readings: int | None = None, seed: int = 0,
+    data_file: str | Path | None = None, resume: str | Path | None = None, progress: Progress | None = None,
+) -> CalibrationRecord:  # fmt: skip
+    """Correct a record of a bare mesh for drift, from few readings.
+
+    Resistances are measured anew; phases, their common growth with power and port transmissions are fitted with the
+    record as prior, everything else stays.  A fifth of the readings is kept out of the fit and judges the correction.
+    Leaves the chip dark and its heaters at zero.
+
+    Parameters
+    ----------
+    bench
+        An open bench.
+    record
+        The record to correct.
+    readings
+        Readings of random settings; None takes 6 a port.
+    seed
+        Seed of the settings.
+    data_file, resume, progress
+        As for `calibrate`.
+
+    Returns
+    -------
+    CalibrationRecord
+        Not yet in force; its provenance links to ``record`` (kind ``"drift"``).
+
+    Raises
+    ------
+    CalibrationError
+        If the chip is no bare mesh, the record is of another layout, or the readings kept out do not bear the
+        correction out: then more readings or a full calibration are needed, and the old record stays.
+    InstrumentError
+        If an instrument fails.
+    """
+    layout = bench.layout
+    if not layout.bare or record.layout != layout:
+        raise CalibrationError(
+            "a record is corrected for drift on the bare mesh that it describes (inputs: ports, receivers: power); "
+            "calibrate this chip (optinc calibrate)"
+        )
+    count = READINGS_PER_PORT * layout.ports if readings is None else readings
+    created = datetime.now(UTC)
+    default = bench.folder / f"drift_{created:%Y%m%dT%H%M%S}.nc"
+    header = run_header(bench, seed, {"readings": count, "record": record.content_hash}, created)
+    path, journal = open_journal(default if data_file is None else Path(data_file), header, resume)
+    with journal:
+        run = RunFile(path, journal)
+        with kept_on_failure(run), dark_afterwards(bench):
+            outcome, drift = _correct(bench, journal, run, record, count, progress or silent)
+        made = finish(bench, journal, run, outcome)
+    if not drift.accepted:
+        raise CalibrationError(
+            f"{drift}; the old record stays. Take more readings (readings = {2 * count}), or calibrate from scratch"
+        )
+    _log.info("%s", drift)
+    return made
+
+
+def _correct(
+    bench: Bench, journal: Journal, run: RunFile, record: CalibrationRecord, count: int, progress: Progress
+) -> tuple[Outcome, DriftFit]:
+    rng, old = np.random.default_rng((_DRIFT_STREAM, journal.header.seed)), record.twin()
+    found = electrical_start(bench, journal, run, rng, progress)
+    data = measure_random(found.probe, old, rng, "drift settings", count, progress)
+    noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
+
+    def on_step(step: int, chi: float) -> None:
+        del chi
+        progress("drift fit", step, max(step, TYPICAL_DRIFT_STEPS))
+
+    drift = correct_drift(data, old, noise, on_step)
+    sigmas = MeshPosterior(drift.fit, drift.used, noise).heater_sigmas(rng)
+    twin = replace(drift.parameters, dark_w=found.dark_w)
+    outcome = Outcome(
+        twin, found.law, sigmas, noise, drift.after.chi, drift.fit.chi, drift.after.count, drift.after.tvd, len(data),
+        record,
+    )  # fmt: skip
+    return outcome, drift
