@@ -15,6 +15,8 @@ from optinc_hw.errors import CalibrationError
 TWO_PI = 2.0 * np.pi
 DARK_SHARE = 0.02
 """A detector that never shows this share of its neighbours' light is dead."""
+OUTPUT_COLUMNS = 12
+"""Up to so many columns all thetas are found from the outputs; of more, half."""
 _ALWAYS_ABOVE_FLOOR = 8.0
 
 
@@ -107,6 +109,12 @@ class StartState:
             )
 
     @property
+    def meeting(self) -> int:
+        """Column to which thetas are found from the inputs; columns from it on are found from the outputs."""
+        depth = self.probe.layout.mesh.depth
+        return depth // 2 if depth > OUTPUT_COLUMNS else 0
+
+    @property
     def ports(self) -> int:
         """Number of ports n."""
         return self.probe.layout.ports
@@ -150,13 +158,17 @@ class StartState:
         self.sweeps.append(sweep)
         return sweep
 
-    def find_blind(self, sweeps: list[Sweep]) -> None:
-        """Mark detectors that show no light in settings that send light everywhere."""
+    def dark(self, sweeps: list[Sweep]) -> NDArray[np.bool_]:
+        """Whether each detector (n,) shows no light."""
         readings = np.concatenate([sweep.readings_w for sweep in sweeps])
         seen = np.where(np.isfinite(readings), readings, -np.inf).max(axis=0)
         typical = float(np.median(finite_mean(readings)))
         floor = max(_ALWAYS_ABOVE_FLOOR * self.noise.floor_w, DARK_SHARE * typical)
-        self.blind = seen < floor
+        return np.asarray(seen < floor)
+
+    def find_blind(self, sweeps: list[Sweep]) -> None:
+        """Mark detectors that show no light in settings that send light everywhere."""
+        self.blind = self.dark(sweeps)
         if np.sum(~self.blind) < 2:
             raise CalibrationError(
                 f"only {int(np.sum(~self.blind))} of {self.ports} detectors show light; check the laser, the input "

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
+from calibration._start_entry import bars, find_first_thetas
 from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima, rivals
 from calibration._start_state import StartState, Sweep, finite_mean
 
@@ -21,6 +22,8 @@ POINTS = 6
 FIRST_POINTS = 10
 SINGLE_POINTS = 4
 """Readings a lit port in the first column, where light and its way are known."""
+MEETING_POINTS = 6
+"""The same where both ways meet."""
 WANTED_SIGMA = 0.08
 """Groups are added until every theta is known to this, rad."""
 MAX_SIGMA = 0.3
@@ -29,6 +32,12 @@ MAX_CHI = 3.0
 """Root of the reduced sum of squares above which a fringe is not that of an MZI with two working heaters."""
 LEAST_MARGIN = 16.0
 """Cost, over the reduced sum of squares, by which other offsets and the other of bar and cross must be worse."""
+ASTRAY = 0.25
+"""Share of light let into one MZI alone that may leave elsewhere."""
+DARK_GROUPS = 6
+"""Groups added at most while a detector shows no light."""
+WANTED_MARGIN = 60.0
+"""Groups are added until bar and cross of the MZIs behind differ by this: a wrong choice spoils all columns before."""
 _MODEL_SHARE = 0.06
 _LEAK = 0.05
 _SCALES = np.linspace(0.76, 1.26, 26)
@@ -53,23 +62,28 @@ class _Column:
 def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
     """Measure and find the offsets of all thetas; returns the sweeps of each column."""
     mesh, columns = state.probe.layout.mesh, {}
-    for done, column in enumerate(reversed(range(mesh.depth))):
+    for done, column in enumerate(reversed(range(state.meeting, mesh.depth))):
         cells = np.array(mesh.columns[column], dtype=np.intp)
         state.progress("start_theta", done, mesh.depth)
         if not len(cells):
             continue
+        if column == state.meeting and column:
+            find_first_thetas(state)
+        entered = state.theta[cells], state.theta_sigma[cells]
         work = _Column(cells)
         _first_groups(state, column, work)
         _settle(state, column, work)
         _judge(state, column, work)
+        if column == state.meeting and column:
+            _join(state, work, *entered)
         columns[column] = work.sweeps
     return columns
 
 
 def _first_groups(state: StartState, column: int, work: _Column) -> None:
     mesh, ports = state.probe.layout.mesh, state.ports
-    if column == 0:
-        lit, points = mesh.modes[work.cells], SINGLE_POINTS
+    if column == state.meeting:
+        lit, points = mesh.modes[work.cells], MEETING_POINTS if column else SINGLE_POINTS
     else:
         # Light from one port spreads like a random walk.
         count = max(2, int(np.ceil(ports / (2.0 + 2.5 * np.sqrt(column)))))
@@ -79,6 +93,7 @@ def _first_groups(state: StartState, column: int, work: _Column) -> None:
     for port in lit:
         work.sweeps.append(_measure_group(state, column, int(port), FIRST_POINTS if first and column else points))
     if first:
+        _look_for_dark(state, column, work)
         state.find_blind(work.sweeps)
     work.outputs = _outputs(state, column, work.cells)
     if first:
@@ -86,12 +101,26 @@ def _first_groups(state: StartState, column: int, work: _Column) -> None:
     work.table = np.sum([_table(state, column, work, sweep) for sweep in work.sweeps], axis=0)
 
 
+def _look_for_dark(state: StartState, column: int, work: _Column) -> None:
+    """Add groups while detectors stay dark, which may be the light's chance."""
+    for _ in range(DARK_GROUPS):
+        dark = np.flatnonzero(state.dark(work.sweeps))
+        if not len(dark) or not column:
+            break
+        work.sweeps.append(_measure_group(state, column, int(state.rng.choice(dark)), POINTS))
+
+
 def _measure_group(state: StartState, column: int, port: int, points: int) -> Sweep:
     layout = state.probe.layout
     phase = np.tile(state.random_phase(1, np.arange(len(layout.heaters))), (points, 1))
     here, behind = np.flatnonzero(state.column == column), np.flatnonzero(state.column > column)
     phase[:, layout.mesh_theta[behind]] = state.still(behind)
-    for moved in (layout.mesh_phi[behind], layout.mesh_theta[here], layout.mesh_phi[here]):
+    before = np.flatnonzero(state.column < column)
+    moved_phis = [layout.mesh_phi[behind]]
+    if column == state.meeting:
+        phase[:, layout.mesh_theta[before]] = bars(state, before)
+        moved_phis.append(layout.mesh_phi[before])
+    for moved in (*moved_phis, layout.mesh_theta[here], layout.mesh_phi[here]):
         phase[:, moved] = state.random_phase(points, moved)
     return state.measure("start_theta", phase, np.full(points, port, dtype=np.intp))
 
@@ -147,10 +176,10 @@ def _pair(
     own = np.stack([np.where(which < 0, np.nan, mean[which]) for which in outputs])
     light = 2.0 * finite_mean(own)
     stray = np.max([np.where(which < 0, 0.0, around[which]) for which in outputs], axis=0)
-    passed = _LEAK**2 * (mesh.depth - 1 - column)
+    passed = _LEAK**2 * (mesh.depth - 1 - column * (column != state.meeting))
     variance = (_MODEL_SHARE * light / 2.0) ** 2 + passed * light * stray + (passed * stray) ** 2
     lit = np.zeros(len(cells), dtype=np.intp)
-    if column == 0:
+    if column == state.meeting:
         lit = np.where(sweep.lit[0] == mesh.modes[cells], 1, np.where(sweep.lit[0] == mesh.modes[cells] + 1, -1, 0))
     return PairSweep(*columns, upper, lower, np.sqrt(variance + state.noise.floor_w**2), lit)
 
@@ -168,10 +197,16 @@ def _table(state: StartState, column: int, work: _Column, sweep: Sweep) -> Array
             state, column, work.cells, np.where(possible, outputs, -1), sweep, _phases(state, work.cells, sweep)
         )
         cost = fringe_costs(pair, state.couplers)
-        if column == 0:
-            cost = cost * (pair.lit != 0)
+        if column == state.meeting:
+            cost = (cost + _astray(sweep, pair)) * (pair.lit != 0)
         tables.append(np.where(possible, cost, np.inf))
     return np.stack(tables)
+
+
+def _astray(sweep: Sweep, pair: PairSweep) -> Array:
+    """Cost (M,) of light that entered one MZI alone and comes out elsewhere than at its two detectors."""
+    share = np.sum(pair.upper_w + pair.lower_w, axis=0) / max(float(np.nansum(sweep.readings_w)), 1e-300)
+    return np.nan_to_num(2.0 * len(sweep.lit) * ((1.0 - share) / ASTRAY) ** 2)
 
 
 def _learn_common(state: StartState, work: _Column) -> None:
@@ -210,10 +245,11 @@ def _settle(state: StartState, column: int, work: _Column) -> None:
     mesh, budget = state.probe.layout.mesh, 2 * len(work.sweeps) + 6
     for _ in range(budget):
         margin = _solve(state, column, work)
-        poor = (state.theta_sigma[work.cells] > WANTED_SIGMA) | (np.minimum(margin, work.rival) < LEAST_MARGIN)
+        poor = (state.theta_sigma[work.cells] > WANTED_SIGMA) | (work.rival < LEAST_MARGIN)
+        poor |= margin < WANTED_MARGIN
         hopeless = (work.chi > MAX_CHI) & (len(work.sweeps) > 4)
         poor &= ~hopeless & (work.outputs[0].max(axis=0) >= 0)
-        if not poor.any() or column == 0:
+        if not poor.any() or column == state.meeting:
             break
         k = work.cells[state.rng.choice(np.flatnonzero(poor))]
         port = int(mesh.mzis[k][1]) + int(state.rng.integers(2))
@@ -249,7 +285,7 @@ def _solve(state: StartState, column: int, work: _Column) -> Array:
 def _freedom(state: StartState, column: int, cells: NDArray[np.intp], sweep: Sweep) -> Array:
     """Numbers a sweep tells beyond the unknown light (M,): two detectors, purity and equal detectors known."""
     count = np.full(len(cells), 2.0 * len(sweep.lit) - 3.0)
-    if column == 0:
+    if column == state.meeting:
         modes = state.probe.layout.mesh.modes[cells]
         count *= (sweep.lit[0] == modes) | (sweep.lit[0] == modes + 1)
     return count
@@ -273,6 +309,23 @@ def _judge(state: StartState, column: int, work: _Column) -> None:
                     state.theta_reason[behind] = (
                         f"bar and cross differ in cost by {margin[i]:.0f} only ({LEAST_MARGIN:.0f} needed)"
                     )
+
+
+def _join(state: StartState, work: _Column, theta: Array, sigma: Array) -> None:
+    """Keep offsets found from the inputs where known; light that arrives alone tells bar from cross."""
+    cells, number = work.cells, 2 * work.chosen[:-1] + work.chosen[1:]
+    step = ANGLES[1] - ANGLES[0]
+    for i, k in enumerate(cells):
+        if not np.isfinite(sigma[i]):
+            continue
+        here, there = (work.table[number[i], round((theta[i] + turn) / step) % len(ANGLES), i] for turn in (0.0, np.pi))
+        state.theta[k] = theta[i] + np.pi * (there < here)
+        state.theta_sigma[k] = sigma[i] if np.isfinite(state.theta_sigma[k]) else np.inf
+        margin = abs(there - here) / max(work.chi[i], 1.0) ** 2
+        if margin < LEAST_MARGIN:
+            state.theta_reason[k] = f"bar and cross differ in cost by {margin:.0f} only ({LEAST_MARGIN:.0f} needed)"
+        elif state.good[k] and work.chi[i] <= MAX_CHI:
+            state.theta_reason[k] = ""
 
 
 def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
