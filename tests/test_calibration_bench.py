@@ -114,7 +114,7 @@ def test_the_run_file_holds_everything_that_the_record_rests_on(calibrated):
             assert variable.attrs["long_name"]
         twin = calibrated.record.twin()
         np.testing.assert_allclose(data["twin_offset"], twin.offset)
-        np.testing.assert_allclose(data["twin_crosstalk"], twin.crosstalk)
+        np.testing.assert_allclose(data["twin_crosstalk"], twin.crosstalk, atol=1e-10)  # records keep 10 decimals
 
 
 def test_stored_data_can_be_analysed_again(calibrated, bench):
@@ -132,7 +132,7 @@ def test_stored_data_can_be_analysed_again(calibrated, bench):
             assert fringe.efficiency == pytest.approx(record.twin().efficiency[index], rel=0.05)
             law = fit_resistance(one["resistance_current"], one["resistance_voltage"])
             assert law.resistance_ohm == record.resistance_ohm[index]
-    assert residual == pytest.approx(record.quality.residual_over_noise, rel=1e-9)
+    assert residual == pytest.approx(record.quality.residual_over_noise, rel=1e-6)  # crosstalk has 10 decimals
 
 
 def test_a_second_calibration_is_as_good_and_replaces_nothing_by_itself(calibrated, bench):
