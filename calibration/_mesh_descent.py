@@ -1,4 +1,10 @@
-"""Gauss-Newton descent of the mesh fit: one stage, from a vector to the best one nearby."""
+"""Gauss-Newton descent of the mesh fit: one stage, from a vector to the best one nearby.
+
+The noise of a reading is nearly a share of its power, so dark outputs count far more per change of the model than
+bright ones, and conjugate gradients resolve such a system slowly.  What the model does not yet explain is an error of
+field amplitudes, alike at all outputs: noise inflated by it evens the system out, and little of it makes the last
+steps few.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +19,19 @@ from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 
-_SHARES = (1.0, 1.0, 0.4)
-"""Shares of the present rms residual added to the noise in the first steps of a stage, then the last of them."""
+_ROUGH_SHARES = (1.0, 1.0, 0.4)
+"""Shares of the present rms error of amplitudes added to the noise in the first steps, then the last of them."""
+_EXACT_SHARES = (0.7, 0.4, 0.2, 0.0)
+"""The same on the way to the true noise."""
+_SKIPPED_BELOW = (1.5, 1.1)
+"""Chi below which the first of these steps are not needed."""
 _EXACT_BELOW = 15.0
 """Chi below which the noise is no longer inflated."""
 _HALVINGS = 6
-_ROUGH, _FINE = (1e-2, 60), (1e-3, 600)
-"""Tolerance and most steps of the inner solver, with inflated and with true noise."""
+_PASSES = 3
+_DARK = np.finfo(float).tiny
+_ROUGH, _FINE = (1e-2, 60), (1e-3, 200)
+"""Tolerance and most steps of the inner solver, far from the true noise and near it."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +88,14 @@ class Readings:
         return float(np.sqrt(np.sum((residual / self.sigma) ** 2) / self.count))
 
     def weight(self, residual: Array, share: float) -> Array:
-        """One over sigma (B, n), the noise inflated by a share of the rms residual."""
-        unexplained = share * np.sqrt(np.sum(residual**2) / self.count)
-        return np.asarray(self.valid / np.hypot(self.sigma, unexplained))
+        """One over sigma (B, n), the noise inflated by a share of the rms error of field amplitudes."""
+        if share == 0.0:
+            return np.asarray(self.valid / self.sigma)
+        power = np.maximum(self._readings, 0.0)
+        square = np.sqrt(np.sum(residual**2) / self.count)
+        for _ in range(_PASSES):
+            square = np.sum(residual**2 / np.maximum(power + square, _DARK)) / self.count
+        return np.asarray(self.valid / np.hypot(self.sigma, share * np.sqrt(square * (power + square))))
 
 
 @dataclass(frozen=True)
@@ -113,7 +130,8 @@ def descend(
     CalibrationError
         If the numbers overflow or the normal equations cannot be solved.
     """
-    exact, steps, before = False, 0, np.inf
+    exact, steps, before, level = False, 0, np.inf, 0
+    last = len(_EXACT_SHARES) - 1
     point = readings.point(space, vector)
     while True:
         residual = readings.residual(point)
@@ -121,19 +139,21 @@ def descend(
         if not np.isfinite(chi):
             raise CalibrationError("the fit diverges: predicted powers are not finite; check the start and the units")
         on_step(chi)
-        ended = before - chi < effort.gain * chi or steps == effort.max_steps
-        if ended and (exact or not effort.exact or steps == effort.max_steps):
+        ended = before - chi < effort.gain * chi
+        if steps == effort.max_steps or (ended and (level > last if exact else not effort.exact)):
             return Descent(vector, chi, steps)
-        exact = exact or (effort.exact and (ended or chi < _EXACT_BELOW))
+        if effort.exact and not exact and (ended or chi < _EXACT_BELOW):
+            exact, level = True, sum(chi < limit for limit in _SKIPPED_BELOW)
         before = chi
-        share = 0.0 if exact else _SHARES[min(steps, len(_SHARES) - 1)]
+        share = _EXACT_SHARES[min(level, last)] if exact else _ROUGH_SHARES[min(steps, len(_ROUGH_SHARES) - 1)]
         moved = _step(space, readings, point, residual, readings.weight(residual, share), exact)
         if moved is None:
-            if exact or not effort.exact:
+            if level >= last if exact else not effort.exact:
                 return Descent(vector, chi, steps)
-            exact = True
+            before = np.inf
+            level, exact = level + exact, True
             continue
-        point, vector, steps = moved, moved.vector, steps + 1
+        point, vector, steps, level = moved, moved.vector, steps + 1, level + exact
 
 
 def _step(

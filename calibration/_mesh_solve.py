@@ -81,30 +81,32 @@ class BlockPreconditioner:
         dense[np.diag_indices(size)] += precision[:size]
         self._scale = 1.0 / np.sqrt(np.diagonal(dense))
         self._dense = cho_factor(dense * self._scale * self._scale[:, None], overwrite_a=True)
-        self._index = path_index(space.paths, len(space.start.offset))
-        self._blocks: list[Array] = []
+        self._blocks: list[tuple[int, int, Array]] = []
         if "crosstalk" in space.free:
             by_arm = space.paths.effect.T @ by_phase @ space.paths.effect
             strength = np.mean(point.drive**2, axis=1)
             sigma = space.sigma[space.slices["crosstalk"]]
-            for heater, index in enumerate(self._index):
+            for heater, index in enumerate(path_index(space.paths, len(space.start.offset))):
+                if not len(index):
+                    continue
                 arms, width = space.paths.arm[index], sigma[index]
                 block = strength[heater] * by_arm[np.ix_(arms, arms)] * width * width[:, None]
                 block[np.diag_indices(len(arms))] += 1.0
-                self._blocks.append((np.linalg.inv(block) * width * width[:, None]).astype(np.float32))
+                inverse = (np.linalg.inv(block) * width * width[:, None]).astype(np.float32)
+                self._blocks.append((int(index[0]), int(index[-1]) + 1, inverse))
 
     def __call__(self, vector: Array) -> Array:
         """Multiply by the inverse of the blocks."""
         size = self._space.dense_size
         result = np.empty_like(vector)
-        result[:size] = self._scale * cho_solve(self._dense, self._scale * vector[:size])
-        paths, out = vector[size:], result[size:]
+        right = self._scale * vector[:size]
+        result[:size] = self._scale * cho_solve(self._dense, right, overwrite_b=True, check_finite=False)
         if not self._blocks:
-            out[:] = paths * self._space.sigma[size:] ** 2
-        for index, block in zip(self._index, self._blocks, strict=False):
-            if len(index):
-                part = slice(index[0], index[-1] + 1)
-                out[part] = block @ paths[part].astype(np.float32)
+            result[size:] = vector[size:] * self._space.sigma[size:] ** 2
+            return result
+        paths = vector[size:].astype(np.float32)
+        for first, last, block in self._blocks:
+            result[first + size : last + size] = block @ paths[first:last]
         return result
 
 
