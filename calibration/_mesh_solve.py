@@ -9,6 +9,7 @@ own.
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from calibration._mesh_linear import MeshPoint
@@ -81,7 +82,7 @@ class BlockPreconditioner:
         dense[np.diag_indices(size)] += precision[:size]
         self._scale = 1.0 / np.sqrt(np.diagonal(dense))
         self._dense = cho_factor(dense * self._scale * self._scale[:, None], overwrite_a=True)
-        self._blocks: list[tuple[int, int, Array]] = []
+        self._blocks: list[tuple[int, int, NDArray[np.float32]]] = []
         if "crosstalk" in space.free:
             by_arm = space.paths.effect.T @ by_phase @ space.paths.effect
             strength = np.mean(point.drive**2, axis=1)
