@@ -120,8 +120,8 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
         )
     state = StartState(probe, noise, rng, progress)
     with _one_thread():
-        sweeps = find_thetas(state)
-        filtered, residuals = find_phis(state, sweeps)
+        sweeps, entered = find_thetas(state)
+        filtered, residuals = find_phis(state, sweeps, entered)
         verdicts = _verdicts(state, filtered)
         check = _measure_check(state)
         tvd = _distance(filtered, check)

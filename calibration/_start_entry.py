@@ -49,9 +49,9 @@ class _Entry:
     turned: list[dict[int, Array]] = field(default_factory=list)
 
 
-def find_first_thetas(state: StartState) -> None:
+def find_first_thetas(state: StartState) -> list[Sweep]:
     """Measure and find the offsets of thetas up to column ``state.meeting``, those of that column but for pi."""
-    mesh = state.probe.layout.mesh
+    mesh, taken = state.probe.layout.mesh, list[Sweep]()
     for column in range(state.meeting + 1):
         state.progress("start_theta", mesh.depth - 1 - state.meeting + column, mesh.depth + 1)
         cells = np.array(mesh.columns[column], dtype=np.intp)
@@ -67,8 +67,10 @@ def find_first_thetas(state: StartState) -> None:
             wanted = (mesh.modes[cells[poor]][:, None] + np.arange(-1, 3)).ravel()
             ports = np.unique(wanted[(wanted >= 0) & (wanted < state.ports)])
         _turn(state, work)
+        taken += [sweep for sweeps in work.sweeps for sweep in sweeps.values()]
     for k in np.flatnonzero((state.column < state.meeting) & ~state.good):
         state.go_around(int(k))
+    return taken
 
 
 def arriving(state: StartState, column: int) -> NDArray[np.intp]:
@@ -139,7 +141,7 @@ def _add_costs(state: StartState, work: _Entry) -> None:
 
 
 def _costs(state: StartState, work: _Entry, k: int, entries: list[tuple[int, int]]) -> tuple[Array, float, float]:
-    """Sums of squares (G,) that no A and B explain, the same with a theta that does not move, and their freedom."""
+    """Return sums of squares (G,) that no A and B explain, the same where theta stands still, and freedom."""
     layout = state.probe.layout
     sweeps, turns = work.sweeps[-1], work.turned[-1]
     theta = np.concatenate([sweeps[port].phase[:, layout.mesh_theta[k]] for port, _ in entries])

@@ -16,10 +16,10 @@ _STEPS = 6
 _LARGEST_STEP = 0.7
 _CONVERGED = 0.01
 _HELD = 1e8
-_THETA_SPREAD, _POOR_SPREAD = 0.08, 1.0
+_THETA_SPREAD, _POOR_SPREAD = 0.06, 1.0
 _PHI_SPREAD = 10.0
 _LIGHT_SPREAD = 0.06
-_MODEL_SHARE = 0.04
+_MODEL_SHARE = 0.06
 _LEAK = 0.05
 _FAINT = 0.003
 
@@ -116,6 +116,7 @@ class StartFilter:
         # Phis of the first two columns are phases of inputs, which no power shows.
         precision[self._count : 2 * self._count][state.column < 2] = _HELD
         self.precision = np.diag(precision)
+        self._first, self._centre = self.precision.copy(), self._vector()
 
     def _theta_spread(self) -> Array:
         poor = np.array([bool(reason) for reason in self._state.theta_reason])
@@ -168,6 +169,26 @@ class StartFilter:
         rms = _rms(left, weight)
         self.precision[np.ix_(active, active)] += slopes.T @ (slopes * (weight / max(1.0, rms) ** 2)[:, None])
         return rms
+
+    def smooth(self, parts: list[tuple[Sweep, int]]) -> None:
+        """Fit the readings of all columns so far at once, from what was known before any; parts name their column."""
+        known = self._state.column <= max(column for _, column in parts)
+        movable = known & (self._state.column >= 2)
+        active = np.flatnonzero(np.concatenate([known, movable, np.ones(2 * self._ports, dtype=np.bool_)]))
+        prior = self._first[np.ix_(active, active)]
+        for _ in range(_STEPS):
+            normal, right = prior.copy(), -prior @ (self._vector() - self._centre)[active]
+            for sweep, column in parts:
+                left, slopes, weight = self._linearised(sweep, column, active)
+                weighted = slopes * (weight / max(1.0, _rms(left, weight)) ** 2)[:, None]
+                normal += weighted.T @ slopes
+                right += weighted.T @ left
+            step = np.linalg.solve(normal, right)
+            largest = float(np.abs(step).max())
+            self._move(active, np.asarray(step * min(1.0, _LARGEST_STEP / largest)))
+            if largest < _CONVERGED:
+                break
+        self.precision[np.ix_(active, active)] = normal
 
     def _vector(self) -> Array:
         return np.concatenate([self._state.theta, self._state.phi, self.light])

@@ -21,8 +21,12 @@ Errors of the columns so far add up along the light's way, so the way through ra
 """
 DEEPEST = 8
 """Columns whose sweeps of thetas, behind random columns all the way from the inputs, take part in the fit."""
+POINTS_EACH = 10
+"""Readings that each MZI should have light in where sweeps of thetas do not help."""
+SMOOTHED = 4
+"""Columns of a large mesh after which all columns so far are fitted at once again."""
 MORE_POINTS = 4
-ROUNDS = 4
+ROUNDS = 6
 MAX_CHI = 4.0
 """Root of the reduced sum of squares above which neither phase of an MZI is trusted."""
 LEAST_ADVANTAGE = 20.0
@@ -32,7 +36,7 @@ _CANDIDATES = 40
 _MODEL_SHARE = 0.1
 
 
-def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartFilter, Array]:
+def find_phis(state: StartState, sweeps: dict[int, list[Sweep]], entered: list[Sweep]) -> tuple[StartFilter, Array]:
     """Measure and find the offsets of all phis.
 
     Parameters
@@ -41,6 +45,8 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
         Thetas from `find_thetas`.
     sweeps
         Sweeps of each column from `find_thetas`.
+    entered
+        Sweeps of the first columns from `find_first_thetas`.
 
     Returns
     -------
@@ -48,6 +54,7 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
         The filter with all columns taken in, and the rms residual over the expected one of each column.
     """
     mesh, filtered, residuals = state.probe.layout.mesh, StartFilter(state), []
+    parts = list[tuple[Sweep, int]]()
     for column in range(mesh.depth):
         state.progress("start_phi", column, mesh.depth)
         cells = np.array(mesh.columns[column], dtype=np.intp)
@@ -57,7 +64,13 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
         taken += _measure_column(state, filtered, column, cells)
         if not taken:
             continue
-        residuals.append(filtered.take_in(joined(taken), column))
+        parts.append((joined(taken), column))
+        residuals.append(filtered.take_in(*parts[-1]))
+        if state.meeting and (column % SMOOTHED == SMOOTHED - 1 or column == mesh.depth - 1):
+            filtered.smooth(parts)
+    if entered:
+        # Light of these readings went through all columns, with phases all over.
+        filtered.smooth([*parts, (joined(entered), mesh.depth - 1)])
     return filtered, np.array(residuals)
 
 
@@ -74,13 +87,16 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
     modes = state.probe.layout.mesh.modes
     visible = (seen[modes[cells]] >= 0) | (seen[modes[cells] + 1] >= 0)
     light, taken = np.zeros(len(state.column)), list[Sweep]()
+    first = 4 + -(-state.ports // 5)
+    if column < state.meeting:
+        # One port's light reaches few MZIs of the first columns, and sweeps of their thetas do not help.
+        first = max(first, int(np.ceil(POINTS_EACH * len(cells) / min(len(cells), 1 + column // 2))))
     wanted = cells[visible & ((column >= 2) | _open_thetas(state, cells))]
     for round_ in range(ROUNDS):
         if not len(wanted):
             break
-        phase, lit = _design(
-            state, filtered, column, wanted, light, MORE_POINTS if round_ else 4 + -(-state.ports // 5)
-        )
+        points = MORE_POINTS if round_ else first
+        phase, lit = _design(state, filtered, column, wanted, light, points)
         taken.append(state.measure("start_phi", phase, lit))
         advantage = _search(state, filtered, column, cells, seen, taken)
         wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]

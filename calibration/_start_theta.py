@@ -59,25 +59,25 @@ class _Column:
     rival: Array = field(default_factory=lambda: np.zeros(0))
 
 
-def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
-    """Measure and find the offsets of all thetas; returns the sweeps of each column."""
-    mesh, columns = state.probe.layout.mesh, {}
+def find_thetas(state: StartState) -> tuple[dict[int, list[Sweep]], list[Sweep]]:
+    """Measure and find the offsets of all thetas; returns sweeps by column, and those of the way from the inputs."""
+    mesh, columns, entered = state.probe.layout.mesh, dict[int, list[Sweep]](), list[Sweep]()
     for done, column in enumerate(reversed(range(state.meeting, mesh.depth))):
         cells = np.array(mesh.columns[column], dtype=np.intp)
         state.progress("start_theta", done, mesh.depth)
         if not len(cells):
             continue
         if column == state.meeting and column:
-            find_first_thetas(state)
-        entered = state.theta[cells], state.theta_sigma[cells]
+            entered = find_first_thetas(state)
+        known = state.theta[cells], state.theta_sigma[cells]
         work = _Column(cells)
         _first_groups(state, column, work)
         _settle(state, column, work)
         _judge(state, column, work)
         if column == state.meeting and column:
-            _join(state, work, *entered)
+            _join(state, work, *known)
         columns[column] = work.sweeps
-    return columns
+    return columns, entered
 
 
 def _first_groups(state: StartState, column: int, work: _Column) -> None:
@@ -206,7 +206,7 @@ def _table(state: StartState, column: int, work: _Column, sweep: Sweep) -> Array
 def _astray(sweep: Sweep, pair: PairSweep) -> Array:
     """Cost (M,) of light that entered one MZI alone and comes out elsewhere than at its two detectors."""
     share = np.sum(pair.upper_w + pair.lower_w, axis=0) / max(float(np.nansum(sweep.readings_w)), 1e-300)
-    return np.nan_to_num(2.0 * len(sweep.lit) * ((1.0 - share) / ASTRAY) ** 2)
+    return np.asarray(np.nan_to_num(2.0 * len(sweep.lit) * ((1.0 - share) / ASTRAY) ** 2))
 
 
 def _learn_common(state: StartState, work: _Column) -> None:
