@@ -21,7 +21,7 @@ from optinc_hw.errors import CalibrationError
 
 _ROUGH_SHARES = (1.0, 1.0, 0.4)
 """Shares of the present rms error of amplitudes added to the noise in the first steps, then the last of them."""
-_EXACT_SHARES = (0.7, 0.4, 0.2, 0.0)
+_EXACT_SHARES = (0.7, 0.5, 0.3, 0.0)
 """The same on the way to the true noise."""
 _SKIPPED_BELOW = (1.5, 1.1)
 """Chi below which the first of these steps are not needed."""
@@ -30,7 +30,7 @@ _EXACT_BELOW = 15.0
 _HALVINGS = 6
 _PASSES = 3
 _DARK = np.finfo(float).tiny
-_ROUGH, _FINE = (1e-2, 60), (1e-3, 200)
+_ROUGH, _FINE = (1e-2, 60), (1e-3, 225)
 """Tolerance and most steps of the inner solver, far from the true noise and near it."""
 
 
