@@ -70,7 +70,7 @@ class Start:
         `CHECK_COLUMNS` neighbouring columns (the last readings in ``data``, not used before).
     doubt
         Why phases that look good should not be relied on, or an empty string: random settings are predicted worse
-        than starts without faults predict them (`EXPECTED_TVD`).
+        than starts without faults predict them (`EXPECTED_TVD`), or in a large mesh known light does not fit somewhere.
     """
 
     parameters: TwinParameters
@@ -137,7 +137,17 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
     doubt = ""
     if tvd > expected:
         doubt = f"random settings are predicted to a total variation distance of {tvd:.2f}; {expected:.2f} is expected"
+    elif state.meeting and (unclear := [layout.heaters[layout.mesh_phi[k]] for k in _unclear(state)]):
+        doubt = f"light known up to there does not fit {', '.join(unclear)}; phis behind may be wrong with them"
     return Start(_twin(state, filtered), verdicts, dead, state.data(), residuals, tvd, doubt)
+
+
+def _unclear(state: StartState) -> list[int]:
+    """MZIs whose phis have working heaters, but no value that explains known light."""
+    return [
+        k for k in range(len(state.column))
+        if state.moves_theta[k] and state.moves_phi[k] and (state.phi_reason[k] or state.misfit[k])
+    ]  # fmt: skip
 
 
 def _measure_check(state: StartState) -> Sweep:

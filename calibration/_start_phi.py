@@ -23,8 +23,10 @@ DEEPEST = 8
 """Columns whose sweeps of thetas, behind random columns all the way from the inputs, take part in the fit."""
 POINTS_EACH = 10
 """Readings that each MZI should have light in where sweeps of thetas do not help."""
-SMOOTHED = 4
+SMOOTHED = 2
 """Columns of a large mesh after which all columns so far are fitted at once again."""
+MOST_ENTERED, BLOCK = 240, 24
+"""Sweeps of the first columns' thetas that take part in the last fit at most, and how many at once (memory)."""
 MORE_POINTS = 4
 ROUNDS = 6
 MAX_CHI = 4.0
@@ -70,7 +72,9 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]], entered: list[S
             filtered.smooth(parts)
     if entered:
         # Light of these readings went through all columns, with phases all over.
-        filtered.smooth([*parts, (joined(entered), mesh.depth - 1)])
+        chosen = entered[:: -(-len(entered) // MOST_ENTERED)]
+        blocks = [chosen[first : first + BLOCK] for first in range(0, len(chosen), BLOCK)]
+        filtered.smooth([*parts, *((joined(block), mesh.depth - 1) for block in blocks)])
     return filtered, np.array(residuals)
 
 
