@@ -125,8 +125,8 @@ def _arguments(bench: Bench, settings: int | None, budget: int | None, held_out:
         raise CalibrationError(f"{other} = {value} is not for this kind of chip; give {what}")
     if chosen[what] < least or chosen["held_out"] < 1:
         raise CalibrationError(
-            f"{what} = {chosen[what]}, held_out = {chosen['held_out']}: this chip needs {what} of at least {least} and "
-            "1 held out"
+            f"{what} = {chosen[what]}, held_out = {chosen['held_out']}: this chip needs at least {least} "
+            f"{'readings' if bench.layout.bare else 'settings'} and 1 held out"
         )
     return chosen
 
@@ -223,8 +223,8 @@ def _require_known_mesh(bench: Bench) -> None:
     lacking += [] if layout.bare else [f"{name} is stuck" for name in layout.stuck]
     mixed = layout.receivers != ("power" if layout.inputs == "ports" else "homodyne")
     if layout.mesh != RectangularLayout(layout.ports) or lacking or mixed:
-        kind = f"inputs: {layout.inputs}, receivers: {layout.receivers}"
-        found = "; ".join([f"layout: {chip.layout}", kind, *lacking])
+        kind = [f"inputs: {layout.inputs}, receivers: {layout.receivers}"] if mixed else []
+        found = "; ".join([f"layout: {chip.layout}", *kind, *lacking])
         raise ConfigurationError(
             f"{bench.folder / CHIP_FILE} describes a mesh that cannot be calibrated yet ({found}): calibration needs "
             "layout: rectangular with every MZI present, behind modulators and before homodyne receivers with every "

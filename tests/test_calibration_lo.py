@@ -27,5 +27,4 @@ def test_the_local_oscillator_is_read_with_all_inputs_dark():
         found = find_columns(session)["lo_readings"]
         for heater in session.layout.input_theta:
             session.power[heater] = session.power_for_phase(int(heater), 0.0)
-        session.set_powers(session.power)
-        np.testing.assert_allclose(found, session.read(), rtol=0.01)
+        np.testing.assert_allclose(found, session.measure(session.power[None])[0], rtol=0.01)

@@ -102,18 +102,19 @@ def test_c04_a_second_correction_is_smaller_than_the_first(error):
     period, wanted = TWO_PI / twin.efficiency[heater], 2.0
 
     def measured_offset(bias_w):
-        """Offset as a sweep of one period and a half around a bias tells it."""
-        steps = np.linspace(-0.75, 0.75, 40) * period + bias_w
+        """Offset as a sweep of a little more than two periods around a bias tells it."""
+        steps = np.linspace(-1.1, 1.1, 50) * period + bias_w
         powers = np.zeros((len(steps), len(twin.offset)))
         powers[:, heater] = steps
-        fit = fit_phase_curve(steps, model.readings(twin, powers))
+        noise = 1e-3 * np.random.default_rng(0).standard_normal((len(steps), 4))
+        fit = fit_phase_curve(steps, model.readings(twin, powers) * (1.0 + noise))
         assert fit.good
         return fit
 
-    believed = measured_offset(period).offset + error
+    believed = measured_offset(2.0 * period).offset + error
     corrections = []
     for _ in range(3):
-        bias = ((wanted - believed) % TWO_PI) / twin.efficiency[heater] + period
+        bias = ((wanted - believed) % TWO_PI) / twin.efficiency[heater] + 2.0 * period
         found = measured_offset(bias).offset
         corrections.append(float(np.angle(np.exp(1j * (found - believed)))))
         believed += corrections[-1]
