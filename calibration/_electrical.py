@@ -6,10 +6,10 @@ import numpy as np
 
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._resistance import ResistanceFit, fit_resistance
-from calibration._session import Array, Session
+from calibration._session import Array, Session, allowed_power
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
+from optinc_hw.photonics.heaters import voltage_from_power
 
 _log = logging.getLogger(__name__)
 
@@ -19,8 +19,6 @@ RESISTANCE_LEVELS = 7
 FRINGE_POINTS = 14
 FRINGE_PERIODS = 1.4
 """Length of a fringe sweep in nominal periods, so that 20 % weaker heaters still show more than a whole one."""
-LIMIT_SHARE = 0.9
-"""Part of the power that a heater may have which its sweep uses."""
 FRINGE_TRIES = 6
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that start-up sweeps may use."""
@@ -167,7 +165,10 @@ def measure_fringes(session: Session) -> dict[str, Array]:
     heaters, detectors = len(session.layout.heaters), len(session.layout.detectors)
     power = np.zeros((heaters, FRINGE_POINTS))
     readings = np.zeros((heaters, FRINGE_POINTS, detectors))
-    nominal, allowed = session.efficiency.copy(), LIMIT_SHARE * allowed_power(session)
+    nominal, allowed = (
+        session.efficiency.copy(),
+        allowed_power(session.bench, session.resistance_ohm, session.beta_per_w),
+    )
     best = [_NO_FRINGE] * heaters
     for _ in range(FRINGE_TRIES):
         base = random_powers(session)
@@ -181,14 +182,6 @@ def measure_fringes(session: Session) -> dict[str, Array]:
                 best[heater], power[heater], readings[heater] = fit, steps, swept
             session.progress("phase curves", sum(map(_is_clear, best)), heaters)
     return {"fringe_power": power, "fringe_readings": readings}
-
-
-def allowed_power(session: Session) -> Array:
-    """Powers (H,) in W that the bench lets heaters of the measured resistances have: it judges by nominal ones."""
-    bench = session.bench
-    nominal = voltage_from_power(bench.max_power, bench.description.chip.nominal.resistance_ohm, 0.0)
-    volts = np.minimum(nominal, bench.max_voltage)
-    return np.minimum(power_from_voltage(volts, session.resistance_ohm, session.beta_per_w), bench.max_power)
 
 
 def use_fringes(session: Session, raw: dict[str, Array]) -> None:
@@ -227,6 +220,6 @@ def _fringe(power: Array, readings: Array, nominal: float) -> PhaseCurveFit:
 def random_powers(session: Session) -> Array:
     """Draw powers (H,) in W, uniform over one period of each heater and within the chip's total power."""
     power = session.rng.uniform(size=len(session.layout.heaters)) * session.period_w
-    power = np.minimum(power, LIMIT_SHARE * allowed_power(session))
+    power = np.minimum(power, allowed_power(session.bench, session.resistance_ohm, session.beta_per_w))
     allowed = POWER_SHARE * session.bench.max_total_power
     return np.asarray(power * min(1.0, allowed / power.sum()))

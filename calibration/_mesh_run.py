@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibration._electrical import LIMIT_SHARE, allowed_power, measure_resistances, noise_model, use_resistances
+from calibration._electrical import measure_resistances, noise_model, use_resistances
 from calibration._journal import Journal
 from calibration._journal_probe import JournaledProbe
 from calibration._mesh_calibrate import calibrate_mesh, measure_random, total_variation_of
@@ -49,9 +49,7 @@ def electrical_start(
     run.add("heater resistances", steps)
     use_resistances(session, steps)
     law = session.resistance_ohm, session.beta_per_w
-    probe = JournaledProbe(
-        BenchProbe(bench, *law, dark.mean(axis=0), LIMIT_SHARE * allowed_power(session), progress), journal
-    )
+    probe = JournaledProbe(BenchProbe(bench, *law, dark.mean(axis=0), progress), journal)
     return ElectricalStart(law, dark, probe)
 
 
@@ -108,10 +106,7 @@ def verify_mesh(
 ) -> tuple[float, float]:
     """Residual over noise, and total variation distance, of a record's predictions of fresh random settings."""
     twin = record.twin()
-    session = Session(bench, rng, progress)
-    session.resistance_ohm, session.beta_per_w = record.resistance_ohm, record.resistance_beta_per_w
-    limits = LIMIT_SHARE * allowed_power(session)
-    probe = BenchProbe(bench, session.resistance_ohm, session.beta_per_w, twin.dark_w, limits, progress)
+    probe = BenchProbe(bench, record.resistance_ohm, record.resistance_beta_per_w, twin.dark_w, progress)
     data = measure_random(probe, twin, rng, "verification", settings, progress)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
     return residual_over_noise_of(twin, data, noise), total_variation_of(twin, data)

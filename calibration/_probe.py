@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration._session import Array, Progress
+from calibration._session import Array, Progress, allowed_power
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout, voltage_from_power
@@ -53,22 +53,19 @@ class BenchProbe:
         Resistance laws (H,) of the heaters.
     dark_w
         Readings (n,) in W without light.
-    max_power_w
-        Powers (H,) in W that experiments may use.
     progress
         Called with (stage, done, total).
     """
 
     def __init__(
-        self, bench: Bench, resistance_ohm: Array, beta_per_w: Array, dark_w: Array, max_power_w: Array,
-        progress: Progress,
+        self, bench: Bench, resistance_ohm: Array, beta_per_w: Array, dark_w: Array, progress: Progress
     ) -> None:  # fmt: skip
         self._bench = bench
         self._law = resistance_ohm, beta_per_w
         self._dark_w = dark_w
         self._progress = progress
         self.layout = bench.layout
-        self.max_power_w = max_power_w
+        self.max_power_w = allowed_power(bench, resistance_ohm, beta_per_w)
         self.max_total_power_w = bench.max_total_power
         self.nominal_efficiency = np.full(len(self.layout.heaters), np.pi / bench.description.chip.nominal.p_pi_w)
         self.readings = 0

@@ -9,7 +9,7 @@ from calibration._journal import Keep, unstored
 from calibration._journal_run import READINGS
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics.heaters import voltage_from_power
+from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -17,6 +17,16 @@ Progress = Callable[[str, int, int], None]
 
 LO_STEPS = 4
 """Local oscillator phases of one complex reading, equally spaced over the circle."""
+
+LIMIT_SHARE = 0.9
+"""Part of the power that a heater may have which experiments use."""
+
+
+def allowed_power(bench: Bench, resistance_ohm: Array, beta_per_w: Array) -> Array:
+    """Return powers (H,) in W that experiments may use; the bench judges voltages by nominal resistances."""
+    nominal = voltage_from_power(bench.max_power, bench.description.chip.nominal.resistance_ohm, 0.0)
+    power = power_from_voltage(np.minimum(nominal, bench.max_voltage), resistance_ohm, beta_per_w)
+    return np.asarray(LIMIT_SHARE * np.minimum(power, bench.max_power))
 
 
 class Session:
