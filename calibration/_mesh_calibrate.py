@@ -112,7 +112,7 @@ def calibrate_mesh(
     first, *more = np.diff(np.round(np.array([0.0, *batches]) * room).astype(int)).tolist()
     data = start.data.joined(measure_random(probe, start.parameters, rng, "random settings", first, progress))
     fit = _kept(keep, data, start.parameters, noise, None, progress)
-    for count in more:
+    for count in filter(None, more):
         settings = _telling(probe, fit, data, noise, rng, count)
         data = data.joined(measure(probe, *settings, "random settings", progress))
         fit = _kept(keep, data, start.parameters, noise, fit, progress)
