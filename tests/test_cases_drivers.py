@@ -228,12 +228,14 @@ def test_d20_an_interrupt_ends_an_opening_that_nobody_answers(name):
     with rig_of(case_of("qontrol_q8iv")) as heaters, rig_of(case, device=False) as rig:
         assert heaters.chip.heater_voltage(0) > 1.0
         rig.faults.inject("device", Frozen(), count=None)
-        caller = threading.Thread(target=_interrupt_when_frozen, args=(rig,))
+        ended = threading.Event()
+        caller = threading.Thread(target=_interrupt_when_frozen, args=(rig, ended))
         caller.start()
         try:
             with pytest.raises(KeyboardInterrupt):
                 case.driver("second", rig.bench.addresses["device"], timeout=ENDLESS_S, **case.init)
         finally:
+            ended.set()
             caller.join()
             heaters.device.close()
         assert rig.faults.counts()["device"]  # the interrupt came while nobody answered
@@ -241,11 +243,14 @@ def test_d20_an_interrupt_ends_an_opening_that_nobody_answers(name):
         assert heaters.chip.heater_voltage(0) == 0.0
 
 
-def _interrupt_when_frozen(rig):
+def _interrupt_when_frozen(rig, ended):
     end = time.monotonic() + 60.0
     while not rig.faults.counts()["device"] and time.monotonic() < end:
         time.sleep(0.0)
     os.kill(os.getpid(), signal.SIGINT)
+    # A signal between Python's last look and the system call that waits does not end that call.
+    while not ended.wait(30.0):
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("count", [0, 1, 50, 100_000])
