@@ -102,7 +102,7 @@ def calibrate(
             counts = (arguments["budget" if bench.layout.bare else "settings"], arguments["held_out"])
             outcome = measure(bench, journal, run, counts, rng, progress or silent)
         record = finish(bench, journal, run, outcome)
-        _judge(outcome.residual_over_noise, run.path)
+        _judge(outcome.residual_over_noise, outcome.doubt, run.path)
         return record
 
 
@@ -131,13 +131,19 @@ def _arguments(bench: Bench, settings: int | None, budget: int | None, held_out:
     return chosen
 
 
-def _judge(residual: float, path: Path) -> None:
+def _judge(residual: float, doubt: str, path: Path) -> None:
     """Refuse a twin that does not predict held-out settings, warn of one that predicts them badly."""
     if not residual <= MAX_RESIDUAL_OVER_NOISE:
         raise CalibrationError(
             f"the twin predicts held-out settings only to {residual:.3g} times the noise "
             f"({MAX_RESIDUAL_OVER_NOISE:g} allowed); the old record stays. Are two detectors or heaters swapped in "
             f"chip.yaml? The data are in {path}"
+        )
+    if doubt and residual > GOOD_RESIDUAL_OVER_NOISE:
+        raise CalibrationError(
+            f"the start was in doubt ({doubt}), and the twin predicts held-out settings only to {residual:.3g} times "
+            f"the noise ({GOOD_RESIDUAL_OVER_NOISE:g} allowed then); the old record stays. Look for dead or swapped "
+            f"heaters (optinc discover); the data are in {path}"
         )
     if residual > GOOD_RESIDUAL_OVER_NOISE:
         _log.warning(

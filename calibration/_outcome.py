@@ -39,6 +39,8 @@ class Outcome:
         Readings that entered the fit; None where not counted.
     corrected
         Record that this one corrects for drift; None for a calibration from scratch.
+    doubt
+        What the start of a mesh could not explain; empty if nothing.
     """
 
     twin: TwinParameters
@@ -51,6 +53,7 @@ class Outcome:
     held_out_tvd: float | None = None
     fit_readings: int | None = None
     corrected: CalibrationRecord | None = None
+    doubt: str = ""
 
 
 def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> CalibrationRecord:
