@@ -14,12 +14,32 @@ from optinc_hw.errors import ConfigurationError, OptincError
 from optinc_hw.photonics.layout import ChipLayout, Inputs, Receivers
 from optinc_hw.photonics.mesh_layout import MeshLayout, RectangularLayout, TriangularLayout
 from simulated_instruments._chip_content import ChipContent, drawn_chip
+from simulated_instruments._drift import Drift
 from simulated_instruments._effects import HiddenEffects
 from simulated_instruments._presets import PRESETS, Preset, coupler_mean, preset
 from simulated_instruments._truth import Truth, apply_truth
 
 _REFLECTIVITY = "mean_reflectivity"
 _Place = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+
+
+class Ageing(BaseModel):
+    """Section ``drift`` of ``hidden_chip.yaml``: how the chip has aged since it was drawn, see `HiddenChip.drift`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    resistance_change: float = Field(default=0.0, description="the common relative change of all resistances")
+    resistance_spread: float = Field(default=0.0, ge=0.0, description="its standard deviation from heater to heater")
+    efficiency_change: float = Field(default=0.0, description="the common relative change of phase per heater power")
+    efficiency_spread: float = Field(default=0.0, ge=0.0, description="its standard deviation from heater to heater")
+    offset_rms_rad: float = Field(default=0.0, ge=0.0, description="the rms change of phases of arms in rad")
+    gain_spread: float = Field(default=0.0, ge=0.0, description="the rms relative change of detectors' gains")
+    seed: int = Field(default=0, ge=0, description="an integer of at least 0")
+
+    def of(self, content: ChipContent) -> ChipContent:
+        """Return what the chip is like after it."""
+        change = Drift(**self.model_dump(exclude={"seed"}))
+        return replace(content, parameters=change.of(content.parameters, self.seed))
 
 
 class ChipDescription(BaseModel):
@@ -43,6 +63,7 @@ class ChipDescription(BaseModel):
     )
     effects: dict[str, float] = Field(default={}, description="a mapping from effect to its size")
     truth: Truth = Field(default=Truth(), description="a mapping of what is true of single elements")
+    drift: Ageing | None = Field(default=None, description="a mapping of what has changed since the chip was made")
 
     def chip_layout(self) -> ChipLayout:
         """Return the names and order of heaters and detectors; raises OptincError if it is not possible."""
@@ -105,9 +126,13 @@ def read_description(path: Path, seed: int) -> ChipContent:
     try:
         layout, effects = described.chip_layout(), described.hidden_effects()
         drawn = drawn_chip(seed if described.seed is None else described.seed, layout, effects, described.stuck_rad)
-        return replace(drawn, parameters=apply_truth(drawn.parameters, layout, described.truth))
+        made = replace(drawn, parameters=apply_truth(drawn.parameters, layout, described.truth))
+        return made if described.drift is None else described.drift.of(made)
     except OptincError as error:
         raise ConfigurationError(f"{path}: {error}") from error
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {"truth": Truth, "drift": Ageing}
 
 
 def _load(path: Path) -> Mapping[str, Any]:  # Any: whatever YAML can hold
@@ -127,8 +152,8 @@ def _load(path: Path) -> Mapping[str, Any]:  # Any: whatever YAML can hold
 def _explained(path: Path, error: ValidationError) -> Iterable[str]:
     for fault in error.errors():
         place = [str(part) for part in fault["loc"]]
-        model = Truth if place[:1] == ["truth"] and len(place) > 1 else ChipDescription
-        key = place[1] if model is Truth else (place[0] if place else "")
+        model = _SECTIONS.get(place[0], ChipDescription) if len(place) > 1 else ChipDescription
+        key = "" if not place else place[0] if model is ChipDescription else place[1]
         field = model.model_fields.get(key)
         if fault["type"] == "extra_forbidden":
             yield f"{path}: {'.'.join(place)}: unknown key; {_suggest(place[-1], model.model_fields)}"

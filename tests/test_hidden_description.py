@@ -45,6 +45,16 @@ def test_ports_alone_give_the_chip_of_optinc(described):
     assert same(described("version: 1\nports: 3\nseed: 2\n"), HiddenChip.from_seed(2, 3))
 
 
+def test_a_chip_that_has_aged_is_the_one_that_drifted(described):
+    drift = {"resistance_change": -0.02, "efficiency_change": 0.001, "efficiency_spread": 0.003, "offset_rms_rad": 0.3}
+    text = "".join(f", {key}: {value}" for key, value in drift.items())
+    aged = described(f"preset: method_a\nports: 3\ndrift: {{seed: 4{text}}}\n", seed=1)
+    chip = HiddenChip.from_preset("method_a", 1, 3)
+    assert not same(aged, chip)
+    chip.drift(**drift, seed=4)
+    assert same(aged, chip)
+
+
 def test_readings_are_those_of_the_seed(described):
     one, other = lit(described("preset: method_a\nports: 3\n", seed=1)), lit(HiddenChip.from_preset("method_a", 1, 3))
     np.testing.assert_array_equal(one.measure(range(3), 0.01), other.measure(range(3), 0.01))
@@ -214,6 +224,8 @@ def test_a_described_chip_survives_its_json_file(described, tmp_path):
         ("ports: 3\neffects: {pi_power_w: .nan}\n", "effects.pi_power_w: nan is not allowed"),
         ("ports: 3\neffects: {mean_reflectivity: 0.5, coupler_mean_rad: 0}\n", "say the same; remove one"),
         ("ports: 3\ntruth: {dead: []}\n", "truth.dead: unknown key; known are dead_heaters, "),
+        ("ports: 3\ndrift: {offset_rms: 0.3}\n", "drift.offset_rms: unknown key; did you mean 'offset_rms_rad'?"),
+        ("ports: 3\ndrift: {gain_spread: -0.1}\n", "give the rms relative change of detectors' gains"),
         ("ports: 3\ntruth: {dead_heaters: [x]}\n", "truth.dead_heaters: the chip has no 'x'; it has in_0_theta, "),
         ("ports: 3\ntruth: {stuck_heaters: {lo: 1}}\n", "truth.stuck_heaters: the chip has no 'lo'; it has mzi_0_0"),
         ("ports: 3\ntruth: {dead_detectors: [rx_0]}\n", "the chip has no 'rx_0'; it has rx_0_plus"),
