@@ -10,6 +10,7 @@ import xarray as xr
 
 from calibration._journal import SUFFIX
 from calibration._journal_format import AnyArray
+from calibration._result_tables import without_results
 from calibration._run_file import read_run
 from optinc_hw.errors import CalibrationError
 
@@ -81,7 +82,7 @@ def _dataset(path: Path) -> xr.Dataset:
         with xr.open_dataset(path, engine="h5netcdf") as file:
             source = file.load()
     source.attrs.setdefault("chip", run.header.chip)
-    return source
+    return without_results(source)
 
 
 def _write(source: xr.Dataset, title: str, experiment: Any) -> int:  # Any: the experiment's class has no stable name

@@ -15,7 +15,17 @@ from typing import Self
 import numpy as np
 
 from calibration._journal_format import AnyArray, Frame, FrameKind, plain_array
-from calibration._journal_run import READINGS, RESERVED, Arrays, RunHeader, Step, pack_step, software_version, unpack
+from calibration._journal_run import (
+    READINGS,
+    RESERVED,
+    Arrays,
+    Results,
+    RunHeader,
+    Step,
+    pack_step,
+    software_version,
+    unpack,
+)
 from calibration._journal_writer import JournalWriter
 from optinc_hw.errors import CalibrationError
 
@@ -109,9 +119,9 @@ class Journal:
         return cls(found, steps, results, writer, now)
 
     @classmethod
-    def replay(cls, header: RunHeader, steps: Iterable[Step]) -> Self:
-        """Give stored sweeps back without a bench; asking for more raises CalibrationError."""
-        return cls(header, steps, {}, None)
+    def replay(cls, header: RunHeader, steps: Iterable[Step], results: Results | None = None) -> Self:
+        """Give stored sweeps and results back without a bench; asking for more sweeps raises CalibrationError."""
+        return cls(header, steps, {} if results is None else results, None)
 
     def __enter__(self) -> Self:
         return self
@@ -143,6 +153,11 @@ class Journal:
     def steps(self) -> tuple[Step, ...]:
         """All sweeps, stored and measured."""
         return tuple(self._steps)
+
+    @property
+    def results(self) -> Results:
+        """All results, stored and computed, by the hash of what they depend on."""
+        return dict(self._results)
 
     @property
     def stored(self) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -15,9 +15,10 @@ import xarray as xr
 from calibration._journal import SUFFIX, Journal
 from calibration._journal_format import AnyArray
 from calibration._journal_probe import ReplayProbe
-from calibration._journal_run import Argument, RunHeader, Step, software_version, unpack
+from calibration._journal_run import Argument, Results, RunHeader, Step, software_version, unpack
 from calibration._journal_tables import add_tables, axes, read_tables
 from calibration._journal_writer import flush_folder, read_file
+from calibration._result_tables import add_results, read_results
 from calibration._session import Array
 from optinc_hw._files import replacing
 from optinc_hw._netcdf import netcdf_bytes
@@ -124,6 +125,7 @@ class RunFile:
         if self._journal.stored:
             return
         add_tables(self._dataset, self._journal.header, self._journal.steps)
+        add_results(self._dataset, self._journal.results)
         write_dataset(self.path, self._dataset)
 
 
@@ -166,10 +168,13 @@ class RunData:
         Chip, seed, limits and version of the run.
     steps
         Its sweeps, in order.
+    results
+        What its fits found, in the fits' own parameters, by the hash of what they depend on.
     """
 
     header: RunHeader
     steps: tuple[Step, ...]
+    results: Results = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -192,17 +197,18 @@ class RunData:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def replay(self) -> Journal:
-        """Return a journal that gives the sweeps back, in order, and cannot measure."""
-        return Journal.replay(self.header, self.steps)
+        """Return a journal that gives the sweeps back, in order, and what fits found, and cannot measure."""
+        return Journal.replay(self.header, self.steps, self.results)
 
     def probe(self) -> ReplayProbe:
         """Return a probe that gives the sweeps back to the experiments that measured them, without a bench."""
         return ReplayProbe(self.replay())
 
     def dataset(self) -> xr.Dataset:
-        """Return the sweeps as the tables of the run's netCDF file."""
+        """Return the sweeps and the fits' results as in the run's netCDF file."""
         tables = xr.Dataset(coords=axes(self.header), attrs={"title": "optinc-hw calibration run"})
         add_tables(tables, self.header, self.steps)
+        add_results(tables, self.results)
         return tables
 
     def save(self, path: str | Path) -> None:
@@ -231,14 +237,15 @@ def read_run(path: str | Path) -> RunData:
     """
     source = Path(path)
     if source.suffix == SUFFIX:
-        header, steps, _ = unpack(read_file(source), str(source))
+        header, steps, results = unpack(read_file(source), str(source))
     else:
         try:
             with xr.open_dataset(source, engine="h5netcdf") as dataset:
                 header, steps = read_tables(dataset.load(), str(source))
+                results = read_results(dataset)
         except (OSError, ValueError, KeyError) as error:
             raise CalibrationError(f"cannot read the run {source}: {error}") from error
-    return RunData(header, tuple(steps))
+    return RunData(header, tuple(steps), results)
 
 
 def run_header(bench: Bench, seed: int, arguments: dict[str, Argument], created: datetime) -> RunHeader:

@@ -26,6 +26,7 @@ def run(tmp_path):
         for rows, stage in ((slice(0, 3), "train"), (slice(3, 5), "held out")):
             journal.step(stage, {"power_w": power[rows]}, lambda rows=rows: {"readings_w": readings[rows]})
         journal.step("dark", {"light": np.zeros(2, dtype=bool)}, lambda: {"readings_w": np.zeros((2, 4))})
+        journal.result("fit", {}, lambda: {"chi": np.array(1.0)})
         RunFile(tmp_path / "run.nc", journal).finish(true_twin(2, 0), {"residual_over_noise": 1.5})
     return tmp_path / "run.nc", power, readings
 
@@ -62,6 +63,7 @@ def test_sweeps_and_results_come_back_with_units_and_setpoints(run, tmp_path):
     np.testing.assert_array_equal(found.reshape(-1), twin.offset)
     assert {p.name: p.unit for p in results.get_parameters()}["twin_efficiency"] == "rad/W"
     assert float(results.metadata["residual_over_noise"]) == 1.5
+    assert not any(p.name.startswith("fit_") for p in results.get_parameters())
     for dataset in (sweep, results):
         assert dataset.completed
         dataset.conn.close()

@@ -102,6 +102,43 @@ def sweeps(draw):
     return Step(stage, 1.8e9 + draw(st.integers(0, 9)) / 7.0, asked, answered)
 
 
+RESULTS = st.dictionaries(
+    st.text("0123456789abcdef", min_size=4, max_size=8),
+    st.dictionaries(
+        st.sampled_from(["vector", "chi", "spoilt", "readings_w"]),
+        st.tuples(KINDS, arrays.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3)).flatmap(
+            lambda kind: arrays.arrays(*kind)
+        ),
+        max_size=3,
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=10)
+@given(RESULTS)
+def test_every_result_of_a_fit_comes_back_bit_for_bit(tmp_path_factory, results):
+    path = tmp_path_factory.mktemp("run") / "run.nc"
+    RunData(header_of(BARE), (), results).save(path)
+    again = read_run(path).results
+    assert list(again) == list(results)
+    for key, stored in results.items():
+        assert again[key].keys() == stored.keys()
+        for name, values in stored.items():
+            found = again[key][name]
+            assert (found.dtype, found.shape, found.tobytes()) == (values.dtype, values.shape, values.tobytes())
+
+
+def test_a_file_whose_results_have_another_shape_is_refused(tmp_path):
+    RunData(header_of(BARE), (), {"ab": {"vector": np.zeros(3)}}).save(tmp_path / "run.nc")
+    with opened(tmp_path / "run.nc") as data:
+        data = data.load()
+    data.attrs["run_results"] = data.attrs["run_results"].replace("[3]", "[4]")
+    data.to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(CalibrationError, match=r"fit_0_vector has the shape \(3,\) and not \(4,\)"):
+        read_run(tmp_path / "other.nc")
+
+
 @settings(max_examples=10)
 @given(st.lists(sweeps(), max_size=5))
 def test_every_sweep_comes_back_bit_for_bit(tmp_path_factory, steps):
