@@ -14,7 +14,7 @@ _RESULTS = "run_results"
 def add_results(dataset: xr.Dataset, results: Results) -> None:
     """Add stored results to a dataset: result ``i`` has a variable ``fit_i_NAME`` for each of its arrays.
 
-    The attribute ``run_results`` lists them as JSON: the hash of what each depends on, and type and shape of its arrays.
+    The attribute ``run_results`` lists them as JSON: a hash of what each depends on, types and shapes of its arrays.
     """
     listed = []
     for index, (key, arrays) in enumerate(results.items()):
@@ -55,11 +55,9 @@ def without_results(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset without the results of fits, which mean something to the fits alone."""
     listed = enumerate(json.loads(dataset.attrs.get(_RESULTS, "[]")))
     names = [_variable(index, name) for index, entry in listed for name in entry["arrays"]]
-    return (
-        dataset.drop_vars(names, errors="ignore")
-        .drop_attrs(deep=False)
-        .assign_attrs({name: value for name, value in dataset.attrs.items() if name != _RESULTS})
-    )
+    plain = dataset.drop_vars(names, errors="ignore")
+    plain.attrs = {name: value for name, value in dataset.attrs.items() if name != _RESULTS}
+    return plain
 
 
 def _variable(index: int, name: str) -> str:
