@@ -12,6 +12,7 @@ from calibration._discovery_file import Proposal, propose_chip_file
 from calibration._discovery_map import ChannelMap, find_channels
 from calibration._discovery_run import discover
 from calibration._drift import DriftFit, correct_drift
+from calibration._effects import Effect, effects_found
 from calibration._electrical_ground import CommonGround, fit_common_ground, measure_common_ground
 from calibration._export import export_qcodes
 from calibration._history import ParameterHistory, parameter_history
@@ -38,6 +39,8 @@ from calibration._mesh_linear import MeshData
 from calibration._posterior import HeldOut, MeshPosterior, cross_validate, effect_asked_for, held_out
 from calibration._probe import BenchProbe, Probe
 from calibration._recalibrate import recalibrate
+from calibration._record_change import RecordChange, compare_records
+from calibration._report import Correction, RunReport, read_report
 from calibration._resistance import ResistanceFit, fit_resistance
 from calibration._run_file import RunData, read_run
 from calibration._start import Start, find_start
@@ -50,10 +53,12 @@ __all__ = [
     "ChannelMap",
     "CoherentInputs",
     "CommonGround",
+    "Correction",
     "Design",
     "DetectorVerdict",
     "Discovery",
     "DriftFit",
+    "Effect",
     "Extreme",
     "HeaterVerdict",
     "HeldOut",
@@ -70,8 +75,10 @@ __all__ = [
     "PhaseCurveFit",
     "Probe",
     "Proposal",
+    "RecordChange",
     "ResistanceFit",
     "RunData",
+    "RunReport",
     "Settings",
     "Start",
     "TransferMatrix",
@@ -83,10 +90,12 @@ __all__ = [
     "coherent_readings",
     "coherent_settings",
     "compare_matrices",
+    "compare_records",
     "correct_drift",
     "cross_validate",
     "discover",
     "effect_asked_for",
+    "effects_found",
     "export_qcodes",
     "find_channels",
     "find_extreme",
@@ -120,6 +129,7 @@ __all__ = [
     "predict",
     "propose_chip_file",
     "random_candidates",
+    "read_report",
     "read_run",
     "recalibrate",
     "refit",

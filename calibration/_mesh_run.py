@@ -88,7 +88,7 @@ def run_mesh(
     return Outcome(
         replace(found.fit.parameters, dark_w=began.dark_w), began.law, found.sigmas, noise, found.residual_over_noise,
         found.fit.chi, held_out, found.tvd, len(found.data),
-        doubt=found.start.doubt,
+        mesh=found,
     )  # fmt: skip
 
 

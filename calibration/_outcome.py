@@ -1,9 +1,12 @@
 """What a run on a bench found, whatever kind of chip it was, and the record that is made of it."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 
 from calibration._journal import Journal
+from calibration._mesh_calibrate import MeshCalibration
+from calibration._report import ATTRIBUTE, RunReport, drift_report, mesh_report, readings_by_stage
 from calibration._run_file import RunFile
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
@@ -39,8 +42,8 @@ class Outcome:
         Readings that entered the fit; None where not counted.
     corrected
         Record that this one corrects for drift; None for a calibration from scratch.
-    doubt
-        What the start of a mesh could not explain; empty if nothing.
+    mesh
+        All that the calibration of a bare mesh from scratch found; None for others.
     """
 
     twin: TwinParameters
@@ -53,7 +56,12 @@ class Outcome:
     held_out_tvd: float | None = None
     fit_readings: int | None = None
     corrected: CalibrationRecord | None = None
-    doubt: str = ""
+    mesh: MeshCalibration | None = None
+
+    @property
+    def doubt(self) -> str:
+        """What the start of a mesh could not explain; empty if nothing."""
+        return "" if self.mesh is None else self.mesh.start.doubt
 
 
 def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> CalibrationRecord:
@@ -64,6 +72,7 @@ def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> Ca
         "train_residual_over_noise": outcome.train_residual_over_noise, "readings": journal.readings,
         "noise_relative": noise.relative, "noise_floor_w": noise.floor_w,
     }  # fmt: skip
+    results[ATTRIBUTE] = json.dumps(_report(journal, outcome).to_json_dict(), allow_nan=False)
     if outcome.held_out_tvd is not None:
         results["held_out_tvd"] = outcome.held_out_tvd
     digest = run.finish(outcome.twin, results)
@@ -78,3 +87,11 @@ def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> Ca
         data_file=run.path.name, data_sha256=digest, corrected=outcome.corrected,
     )  # fmt: skip
     return CalibrationRecord.from_twin(outcome.twin, *outcome.law, outcome.sigmas, quality, provenance)
+
+
+def _report(journal: Journal, outcome: Outcome) -> RunReport:
+    if outcome.mesh is not None:
+        return mesh_report(journal.steps, outcome.mesh)
+    if outcome.corrected is not None:
+        return drift_report(journal.steps, outcome.corrected, outcome.twin, outcome.law[0], outcome.held_out)
+    return RunReport(readings_by_stage(journal.steps))

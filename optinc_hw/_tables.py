@@ -1,5 +1,6 @@
 """Tables that the command line shows to people; made here, printed there."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from calibration import CalibrationRecord, Verification
+    from calibration import CalibrationRecord, Correction, Effect, RunReport, Verification
     from optinc_hw._doctor import Diagnosis
     from optinc_hw.bench import BenchReport, RecordRow, ServedBench
     from optinc_hw.demo import DemoSummary
@@ -106,6 +107,65 @@ def record_table(record: "CalibrationRecord") -> Table:
     table.add_row(f"residual over noise ({quality.held_out_settings} settings)", f"{quality.residual_over_noise:.2f}")
     if quality.held_out_tvd is not None:
         table.add_row("total variation distance of these", f"{100 * quality.held_out_tvd:.3f} %")
+    return table
+
+
+def report_tables(report: "RunReport") -> tuple[Table, ...]:
+    """Return what a run found besides its record: readings by stage, effects, what is unknown, what moved."""
+    stages = _table("Readings by stage", "stage", "readings", numbers=("readings",))
+    for stage, count in report.readings.items():
+        stages.add_row(stage, str(count))
+    tables = [stages]
+    if report.effects:
+        tables.append(_effects_table(report.effects))
+    if report.heaters or report.dark_detectors or report.doubt:
+        doubts = _table("Not understood at the start", "what", "why")
+        for heater, reason in report.heaters.items():
+            doubts.add_row(heater, escape(reason))
+        for detector in report.dark_detectors:
+            doubts.add_row(detector, "shows no light")
+        if report.doubt:
+            doubts.add_row("the whole", escape(report.doubt))
+        tables.append(doubts)
+    if report.correction is not None:
+        tables.append(_correction_table(report.correction))
+    if report.unseen:
+        unseen = _table("What these data cannot tell", "in words")
+        for line in report.unseen:
+            unseen.add_row(escape(line))
+        tables.append(unseen)
+    return tuple(tables)
+
+
+def _effects_table(effects: "Sequence[Effect]") -> Table:
+    numbers = ("on the mean", "+-", "scatter")
+    table = _table("Found in the chip", "effect", *numbers, numbers=numbers)
+    for effect in effects:
+        value, sigma, scatter = (
+            "" if number is None else _with_unit(number, effect.unit)
+            for number in (effect.value, effect.sigma, effect.scatter)
+        )
+        table.add_row(effect.name, value if effect.seen else f"not seen: {value}", sigma, scatter)
+    return table
+
+
+def _with_unit(value: float, unit: str) -> str:
+    """Write a number of one of the report's units for people."""
+    scale, shown = {"1": (1e2, "%"), "W": (1e3, "mW"), "1/rad": (1e2 * math.pi, "% per pi")}.get(unit, (1.0, unit))
+    return f"{scale * value:.3g} {shown}"
+
+
+def _correction_table(correction: "Correction") -> Table:
+    table = _table("Drift since the record", "figure", "value", numbers=("value",))
+    table.add_row("resistances, common", f"{100 * correction.resistance:+.2f} %")
+    table.add_row("efficiencies, common", f"{100 * correction.efficiency:+.2f} %")
+    table.add_row("phases, rms", f"{correction.phase_rms_rad:.3f} rad")
+    for heater, change in correction.most_rad.items():
+        table.add_row(f"  {heater}", f"{change:+.3f} rad")
+    table.add_row("residual over noise, before", f"{correction.residual_before:.2f}")
+    table.add_row("residual over noise, after", f"{correction.residual_after:.2f}")
+    table.add_row("total variation distance, before", f"{100 * correction.tvd_before:.3f} %")
+    table.add_row("total variation distance, after", f"{100 * correction.tvd_after:.3f} %")
     return table
 
 

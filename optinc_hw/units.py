@@ -58,3 +58,8 @@ def db_to_ratio(gain_db: float) -> float:
 def db_to_amplitude(loss_db: float) -> float:
     """Field transmission of a section that loses ``loss_db`` dB of power."""
     return float(10.0 ** (-loss_db / 20.0))
+
+
+def amplitude_to_db(transmission: float) -> float:
+    """Loss of power in dB of a section that passes this part of the field; negative where it gains."""
+    return float(-20.0 * math.log10(transmission))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import optinc_hw
-from optinc_hw.cli._chip_commands import calibrate, discover, verify
+from optinc_hw.cli._chip_commands import calibrate, discover, recalibrate, verify
 from optinc_hw.cli._folder_commands import check, history, init, simulate
 from optinc_hw.cli._product_commands import demo, doctor
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, check, init, calibrate, discover, verify, history, simulate, doctor):
+for _command in (demo, check, init, calibrate, recalibrate, discover, verify, history, simulate, doctor):
     app.command()(_command)
 
 

@@ -3,13 +3,26 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from optinc_hw.cli._driving import ask, require_answer, use_one_thread
-from optinc_hw.cli._options import EXIT_FAILURE, BenchFolder, JsonFlag, SeedOption, SimulateFlag, YesFlag
+from optinc_hw.cli._options import (
+    EXIT_FAILURE,
+    BenchFolder,
+    DataOption,
+    JsonFlag,
+    ResumeOption,
+    SeedOption,
+    SimulateFlag,
+    YesFlag,
+)
 from optinc_hw.cli._terminal import complain, note, reported, show, shown_progress
+from optinc_hw.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from calibration import CalibrationRecord
 
 
 def calibrate(
@@ -17,11 +30,9 @@ def calibrate(
     bench: BenchFolder,
     simulate: SimulateFlag = False,
     seed: SeedOption = 0,
-    out: Annotated[Path | None, typer.Option(help="netCDF file for raw data; default: beside chip.yaml.")] = None,
+    out: DataOption = None,
     budget: Annotated[int | None, typer.Option(min=1, help="Readings that it may take, of a bare mesh.")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="File of an interrupted run, to go on with.")
-    ] = None,
+    resume: ResumeOption = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -29,7 +40,6 @@ def calibrate(
     options: dict[str, Any] = {"budget": budget, "resume": resume}  # Any: as calibrate() takes them
     options = {name: value for name, value in options.items() if value is not None}
     with reported(context):
-        from optinc_hw._tables import record_table
         from optinc_hw.bench import Bench
 
         require_answer(simulate, yes)
@@ -41,11 +51,59 @@ def calibrate(
             with shown_progress() as progress:
                 record = run_calibration(opened, seed=seed, data_file=out, progress=progress, **options)
             saved = opened.save_record(record)
-        data = out or resume or opened.folder / record.provenance.data_file
-        content = {"record": str(saved), "data": str(data), "quality": record.quality.model_dump(mode="json")}
+        _show_run(record, saved, out or resume, as_json)
+
+
+def recalibrate(
+    context: typer.Context,
+    bench: BenchFolder,
+    simulate: SimulateFlag = False,
+    seed: SeedOption = 0,
+    readings: Annotated[int | None, typer.Option(min=1, help="Readings that it takes; default: 6 a port.")] = None,
+    out: DataOption = None,
+    resume: ResumeOption = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Correct the calibration in force of a bare mesh for drift, from few readings.  Raises heaters and laser.
+
+    Readings kept out of the fit judge the correction: one that they do not bear out is refused, and the old
+    calibration stays in force.
+    """
+    with reported(context):
+        from optinc_hw.bench import Bench
+
+        require_answer(simulate, yes)
+        use_one_thread()
+        with Bench.open(bench, simulate=simulate, seed=seed) as opened:
+            former = opened.require_record()
+            ask(opened, simulate, yes)
+            from calibration import recalibrate as run_correction
+
+            with shown_progress() as progress:
+                record = run_correction(
+                    opened, former, readings=readings, seed=seed, data_file=out, resume=resume, progress=progress
+                )
+            saved = opened.save_record(record)
+        _show_run(record, saved, out or resume, as_json)
+
+
+def _show_run(record: "CalibrationRecord", saved: Path, data: Path | None, as_json: bool) -> None:
+    """Show the record of a run, and what else its file says."""
+    from calibration import read_report
+    from optinc_hw._tables import record_table, report_tables
+
+    file = saved.parent / record.provenance.data_file if data is None else data.with_name(record.provenance.data_file)
+    content = {"record": str(saved), "data": str(file), "quality": record.quality.model_dump(mode="json")}
+    try:
+        report = read_report(file)
+    except CalibrationError as error:  # a file that an earlier version finished; the record is in force all the same
+        note(str(error))
         show(as_json, content, record_table(record))
-        note(f"record in force: {saved}")
-        note(f"raw data: {data}")
+    else:
+        show(as_json, {**content, "report": report.to_json_dict()}, record_table(record), *report_tables(report))
+    note(f"record in force: {saved}")
+    note(f"raw data: {file}")
 
 
 def discover(
