@@ -10,6 +10,7 @@ from optinc_hw.errors import LimitError, MatrixError
 from optinc_hw.photonics import (
     MeshImperfections,
     RectangularLayout,
+    TriangularLayout,
     fidelity,
     haar_unitary,
     mesh_matrix,
@@ -86,3 +87,31 @@ def test_bad_targets_and_limits_are_refused():
         program_unitary(twin, np.ones((3, 3)))
     with pytest.raises(LimitError, match="mzi_"):
         program_unitary(twin, haar_unitary(3, rng), 0.001)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+@pytest.mark.parametrize("layout", [RectangularLayout(5), TriangularLayout(4), RectangularLayout(6).without([(2, 2)])])
+def test_normalised_columns_end_where_no_phase_helps_any_more(layout, stuck):
+    rng = np.random.default_rng(len(layout.mzis))
+    mzis = len(layout.mzis)
+    held = np.full(mzis, np.nan)
+    held[1] = 1.3
+    flaws = MeshImperfections(
+        0.85 + rng.normal(0.0, 0.02, mzis), 0.85 + rng.normal(0.0, 0.02, mzis), rng.uniform(0.95, 1.0, mzis),
+        arms=rng.uniform(0.97, 1.0, (mzis, 2)), behind=rng.uniform(0.97, 1.0, (mzis, 2)),
+        stuck_theta=held if stuck else None,
+    )  # fmt: skip
+    target = haar_unitary(layout.ports, rng)
+    program = program_mesh(target, layout, flaws, criterion="columns")
+
+    def lost(theta):
+        made = mesh_matrix(replace(program.phases, theta=theta), flaws)
+        return 1.0 - fidelity(target, made / np.linalg.norm(made, axis=0), gauge="ports")
+
+    step, best = 1e-3, lost(program.phases.theta)
+    around = np.array([[lost(program.phases.theta + sign * step * one) for sign in (1, -1)] for one in np.eye(mzis)])
+    slopes = (around[:, 0] - around[:, 1]) / (2.0 * step)
+    assert program.converged
+    assert 1e-5 < best < 0.2
+    np.testing.assert_allclose(slopes, 0.0, atol=1e-3 * best + 1e-9)
+    assert np.all(around.sum(axis=1) - 2.0 * best > -1e-12)

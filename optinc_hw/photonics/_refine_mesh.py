@@ -8,13 +8,16 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from optinc_hw.photonics._engine import plan
+from optinc_hw.photonics._least_squares import ColumnProblem
 from optinc_hw.photonics._matrices import matrices
-from optinc_hw.photonics._mesh import MeshImperfections, MeshPhases
+from optinc_hw.photonics._mesh import STANDARD, MeshImperfections, MeshPhases
 from optinc_hw.photonics._transfer import mesh_couplings, mesh_matrix, stuck
 from optinc_hw.photonics.placement import _ARMS, from_standard, to_standard, wrapped
 
 Criterion = Literal["fidelity", "columns", "real_part"]
 
+_MOST_PORTS = 40
+"""Larger meshes have too many phases for steps that solve for all of them at once."""
 _MEMORY = 20
 _ENOUGH = 1e-16
 """Infidelity at which nothing is left to gain."""
@@ -111,14 +114,19 @@ class _Descent:
 def refine(
     target: NDArray[np.complex128], flaws: MeshImperfections, start: MeshPhases, criterion: Criterion, max_steps: int
 ) -> tuple[MeshPhases, bool]:
-    """Descend from ``start`` by L-BFGS; returns phases brought into their interval, and whether the descent ended.
+    """Descend from ``start``; returns phases brought into their interval, and whether the descent ended.
 
-    Phases are periodic, so the descent needs no bounds.
+    By least squares where they fit the criterion and the mesh is small, else by L-BFGS. Phases are periodic, so a
+    descent needs no bounds.
     """
     descent = _Descent(target, flaws, start, criterion)
     first = flat_phases(start)[descent.free]
     if first.size == 0 or descent(first)[0] < _ENOUGH:
         return start, True
+    if criterion == "columns" and start.placement == STANDARD and start.layout.ports <= _MOST_PORTS:
+        problem = ColumnProblem(target, start.layout, flaws, descent.free)
+        found, ended = problem.descend(flat_phases(stuck(start, flaws)), max_steps)
+        return brought_in(unflat_phases(start, found), flaws), ended
     options = {"maxiter": max_steps, "maxfun": 4 * max_steps, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
     found = minimize(descent, first, jac=True, method="L-BFGS-B", callback=descent.watch, options=options)
     ended = descent.ended or (not found.success and found.nit < max_steps and found.nfev < options["maxfun"])

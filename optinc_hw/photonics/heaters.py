@@ -57,7 +57,8 @@ def solve_powers(
     """Heater powers that give the asked phases modulo 2 pi at the least total power, crosstalk included.
 
     As `solve_heaters`, for batches: bounds settle nearly all phases at once, a search settles each of the others. Where
-    `EFFORT` branches are not enough, the best powers found are returned.
+    `EFFORT` branches are not enough, the best powers found are returned. With second-order heating the multiples of
+    2 pi are those of least power without it, unless it forbids them.
 
     Parameters
     ----------
@@ -91,18 +92,36 @@ def solve_powers(
     rows = missing.reshape(-1, len(indices))
     limit = np.broadcast_to(np.asarray(max_power_w, float), missing.shape).reshape(rows.shape)
     ceiling = np.minimum(limit / heating.price, FAR)
-    curved = np.zeros_like(rows)
+    curved, total = np.zeros_like(rows), np.full_like(rows, np.inf)
     for _ in range(_CURVED_ROUNDS):
         turns, _ = reduced(rows - curved)
-        settled = settle(heating, turns, ceiling)
-        whole = settled.turns
-        for row in np.flatnonzero(~settled.proven):
-            whole[row] = _searched(parameters, indices, heating, turns[row], ceiling[row])
-        power = np.clip(heating.own(turns + whole) * heating.price, 0.0, limit)
+        total = _kept_or_settled(parameters, indices, heating, turns, total, ceiling)
+        power = np.clip(heating.own(total) * heating.price, 0.0, limit)
         before, curved = curved, _curvature(parameters, indices, power)
         if np.abs(curved - before).max(initial=0.0) < _CURVED_TOLERANCE:
             break
     return np.asarray(power.reshape(missing.shape), dtype=np.float64)
+
+
+def _kept_or_settled(
+    parameters: TwinParameters,
+    indices: NDArray[np.intp],
+    heating: Heating,
+    turns: NDArray[np.float64],
+    before: NDArray[np.float64],
+    ceiling: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Total phases (rows, h) in turns: near those of the round before where these are possible, else of least power."""
+    known = np.isfinite(before)
+    total = turns + np.where(known, np.rint(np.where(known, before, 0.0) - turns), 0.0)
+    own = heating.own(total)
+    search = np.flatnonzero(~(known & (own >= 0.0) & (own <= ceiling)).all(axis=1))
+    if len(search):
+        settled = settle(heating, turns[search], ceiling[search])
+        total[search] = turns[search] + settled.turns
+        for row in search[~settled.proven]:
+            total[row] = turns[row] + _searched(parameters, indices, heating, turns[row], ceiling[row])
+    return np.asarray(total)
 
 
 def _curvature(
