@@ -7,6 +7,7 @@ import numpy as np
 from calibration._mesh_linear import MeshData
 from calibration._probe import Probe
 from calibration._session import Array, Progress
+from calibration._start_dead import DEAD
 from calibration._start_filter import StartFilter
 from calibration._start_phi import find_phis
 from calibration._start_state import StartState, Sweep
@@ -41,12 +42,16 @@ class HeaterVerdict:
         whose offsets are phases of inputs that no power shows and are set to 0.
     reason
         Why not good, or an empty string.
+    dead
+        Whether it does nothing: readings that differ by its power alone are the same. Powers commanded to it are in
+        the start's data all the same; it is among the twin's ``stuck`` ones, its offset is the phase it is stuck at.
     """
 
     heater: str
     good: bool
     sigma_rad: float
     reason: str
+    dead: bool
 
 
 @dataclass(frozen=True)
@@ -172,8 +177,9 @@ def _verdicts(state: StartState, filtered: StartFilter) -> tuple[HeaterVerdict, 
     ):
         for k, heater in enumerate(heaters):
             # Known light that does not fit speaks against both phases.
-            reason = reasons[k] or ("" if moves[k] else "its heater moves no phase") or state.misfit[k]
-            verdicts[int(heater)] = HeaterVerdict(layout.heaters[heater], not reason, float(sigma[k]), reason)
+            reason = ("" if moves[k] else DEAD) or reasons[k] or state.misfit[k]
+            name, dead = layout.heaters[heater], not bool(moves[k])
+            verdicts[int(heater)] = HeaterVerdict(name, not reason, float(sigma[k]), reason, dead)
     return tuple(verdicts[h] for h in range(len(layout.heaters)))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
+from calibration._start_dead import DEAD, find_dead
 from calibration._start_fringes import ANGLES, chain_states, minima, rivals
 from calibration._start_state import TWO_PI, StartState, Sweep, finite_mean
 
@@ -31,7 +32,7 @@ LEAST_MARGIN = 16.0
 _MODEL_SHARE = 0.06
 _LEAK = 0.05
 _LOOSE = 10.0
-_SUSPICIOUS_CHI, _DEAD_ADVANTAGE = 1.5, 3.0
+_SUSPICIOUS_CHI = 1.5
 
 
 @dataclass
@@ -223,8 +224,8 @@ def _settle(state: StartState, work: _Entry) -> NDArray[np.bool_]:
         reason = ""
         if not lit[i]:
             reason = "no port's light arrives at it alone"
-        elif chi[i] > _SUSPICIOUS_CHI and stuck < cost[i] / _DEAD_ADVANTAGE:
-            reason = f"its heater moves no phase: fringes fit {cost[i] / stuck:.0f} times better without it"
+        elif _unproven(chi[i], stuck, cost[i]) and find_dead(state, state.probe.layout.mesh_theta[[k]])[0]:
+            reason = DEAD
             state.moves_theta[k] = False
         elif chi[i] > MAX_CHI:
             reason = f"its fringes do not fit an MZI's: residual {chi[i]:.1f} times the expected ({MAX_CHI:g} allowed)"
@@ -236,6 +237,11 @@ def _settle(state: StartState, work: _Entry) -> NDArray[np.bool_]:
         if reason:
             state.theta_sigma[k] = np.inf
     return np.asarray(poor)
+
+
+def _unproven(chi: float, still: float, moving: float) -> bool:
+    """Whether fringes leave it open that theta's heater does something."""
+    return chi > _SUSPICIOUS_CHI or (still - moving) / max(chi, 1.0) ** 2 < LEAST_MARGIN
 
 
 def _turn(state: StartState, work: _Entry) -> None:

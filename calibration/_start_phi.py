@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
+from calibration._start_dead import DEAD, find_dead
 from calibration._start_filter import StartFilter
 from calibration._start_fringes import ANGLES, PairSweep, known_light_costs, minima
+from calibration._start_pairs import rows_seen
 from calibration._start_state import TWO_PI, StartState, Sweep
-from calibration._start_theta import rows_seen
 
 WINDOW = 6
 """Columns before one that mix light when its phis are measured; light comes to them in rows.
@@ -104,8 +105,11 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
         taken.append(state.measure("start_phi", phase, lit))
         advantage = _search(state, filtered, column, cells, seen, taken)
         wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
+        if (round_ or not len(wanted)) and _find_dead_phis(state, filtered, column, cells[visible], seen, taken):
+            advantage = _search(state, filtered, column, cells, seen, taken)
+            wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
     for k in wanted if column >= 2 else ():
-        state.phi_reason[k] = (
+        state.phi_reason[k] = state.phi_reason[k] or (
             "offsets far apart fit equally well: too little light at both inputs, or its heater is dead"
         )
     for k in cells[~visible] if column >= 2 else ():
@@ -150,12 +154,35 @@ def _open_thetas(state: StartState, cells: NDArray[np.intp]) -> NDArray[np.bool_
     return np.array([bool(state.theta_reason[k]) for k in cells], dtype=np.bool_)
 
 
-def _search(
+def _find_dead_phis(
     state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], seen: NDArray[np.intp],
     taken: list[Sweep],
+) -> bool:  # fmt: skip
+    """Look for heaters of phis that do nothing where readings do not prove the contrary; whether one is new.
+
+    Phis of the second column show behind it only.
+    """
+    sweep, new = joined(taken), False
+    turning = np.flatnonzero(state.column == 1) if column == 2 else np.empty(0, dtype=np.intp)
+    turning = np.concatenate([turning, cells]) if column >= 2 else turning
+    moving = _known_light(state, filtered, column, cells, seen, sweep).min(axis=(0, 1))
+    chi_squared = np.maximum(moving / _freedom(sweep), 1.0)
+    for k in turning[state.moves_phi[turning]]:
+        state.moves_phi[k] = False
+        still = _known_light(state, filtered, column, cells, seen, sweep).min(axis=(0, 1))
+        proven = float(np.sum((still - moving) / chi_squared)) > LEAST_ADVANTAGE
+        state.moves_phi[k] = proven or not find_dead(state, state.probe.layout.mesh_phi[[k]])[0]
+        if not state.moves_phi[k]:
+            new = True
+            state.phi_reason[k] = DEAD
+    return new
+
+
+def _known_light(
+    state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], seen: NDArray[np.intp],
+    sweep: Sweep,
 ) -> Array:  # fmt: skip
-    """Set the phis of a column, and thetas left open; returns by how much offsets far away are worse (M,)."""
-    sweep = joined(taken)
+    """Costs (T, F, M) of thetas, where left open, and phis of a column's MZIs whose incoming light is known."""
     theta, phi = filtered.phases(sweep)
     fields = filtered.model.fields(theta, phi, sweep.lit, before=column)
     modes, scale = state.probe.layout.mesh.modes[cells], filtered.scale(sweep.lit)
@@ -169,12 +196,29 @@ def _search(
         np.sqrt(0.5 * (variance[modes] + variance[modes + 1])), np.zeros(len(cells), dtype=np.intp),
     )  # fmt: skip
     light = fields[:, modes], fields[:, modes + 1]
+    thetas = _thetas(state, cells)
+    return known_light_costs(light, pair, state.couplers, thetas, ANGLES if column >= 2 else np.zeros(1))
+
+
+def _thetas(state: StartState, cells: NDArray[np.intp]) -> Array:
+    """Offsets (T, M) of theta to try."""
     unknown = _open_thetas(state, cells)
-    thetas = np.where(unknown, ANGLES[:, None], state.theta[cells]) if unknown.any() else state.theta[cells][None]
-    costs = known_light_costs(light, pair, state.couplers, thetas, ANGLES if column >= 2 else np.zeros(1))
+    return np.where(unknown, ANGLES[:, None], state.theta[cells]) if unknown.any() else state.theta[cells][None]
+
+
+def _freedom(sweep: Sweep) -> int:
+    return max(2 * len(sweep.lit) - 1, 1)
+
+
+def _search(
+    state: StartState, filtered: StartFilter, column: int, cells: NDArray[np.intp], seen: NDArray[np.intp],
+    taken: list[Sweep],
+) -> Array:  # fmt: skip
+    """Set the phis of a column, and thetas left open; returns by how much offsets far away are worse (M,)."""
+    sweep, unknown, thetas = joined(taken), _open_thetas(state, cells), _thetas(state, cells)
+    costs = _known_light(state, filtered, column, cells, seen, sweep)
     state.theta[cells] = thetas[np.argmin(costs.min(axis=1), axis=0), np.arange(len(cells))]
-    best = costs.min(axis=(0, 1))
-    freedom = max(2 * len(sweep.lit) - 1, 1)
+    best, freedom = costs.min(axis=(0, 1)), _freedom(sweep)
     chi_squared = np.maximum(best / freedom, 1.0)
     advantage = np.full(len(cells), np.inf)
     if column >= 2:

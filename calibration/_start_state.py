@@ -86,6 +86,7 @@ class StartState:
     couplers: Couplers = field(init=False)
     efficiency: Array = field(init=False)
     sweeps: list[Sweep] = field(init=False)
+    responds: dict[int, bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         mesh = self.probe.layout.mesh
@@ -101,6 +102,11 @@ class StartState:
         self.sweeps = []
         self.column = np.array([c for c, _ in mesh.mzis], dtype=np.intp)
         self.index = {mzi: k for k, mzi in enumerate(mesh.mzis)}
+        heaters = len(self.probe.layout.heaters)
+        self.mzi_of, self.is_theta = np.zeros(heaters, dtype=np.intp), np.zeros(heaters, dtype=np.bool_)
+        for which in (self.probe.layout.mesh_theta, self.probe.layout.mesh_phi):
+            self.mzi_of[which] = np.arange(count)
+        self.is_theta[self.probe.layout.mesh_theta] = True
         drawn = np.minimum(TWO_PI, self.efficiency * self.probe.max_power_w)
         if 0.6 * np.sum(drawn / self.efficiency) > self.probe.max_total_power_w:
             raise CalibrationError(

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
+from calibration._start_dead import DEAD, find_dead
 from calibration._start_entry import bars, find_first_thetas
 from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima, rivals
+from calibration._start_pairs import MODEL_SHARE, outputs_of, pair_of, phases_of, usable
 from calibration._start_state import StartState, Sweep, finite_mean
 
 POINTS = 6
@@ -38,17 +40,17 @@ DARK_GROUPS = 6
 """Groups added at most while a detector shows no light."""
 WANTED_MARGIN = 60.0
 """Groups are added until bar and cross of the MZIs behind differ by this: a wrong choice spoils all columns before."""
-_MODEL_SHARE = 0.06
-_LEAK = 0.05
+PROOF = 30.0
+"""Cost by which fringes must be worse without theta's heater to prove that it does something."""
 _SCALES = np.linspace(0.76, 1.26, 26)
 _EXCESSES = np.linspace(-0.24, 0.24, 13)
-_SUSPICIOUS_CHI = 1.5
-_DEAD_ADVANTAGE, _DEAD_MARGIN = 3.0, 30.0
+_SUSPICIOUS_CHI, _SOUND_CHI = 1.5, 2.0
+_SWAP_ADVANTAGE, _SWAP_MARGIN = 3.0, 30.0
 
 
 @dataclass
 class _Column:
-    """Readings and costs of one column; tables are (4, G, M), states of the MZIs behind: left bar or cross, right."""
+    """One column; tables are (4, G, M), states of the MZIs behind: left bar or cross, right; why MZIs are left out."""
 
     cells: NDArray[np.intp]
     sweeps: list[Sweep] = field(default_factory=list)
@@ -57,6 +59,10 @@ class _Column:
     chosen: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     chi: Array = field(default_factory=lambda: np.zeros(0))
     rival: Array = field(default_factory=lambda: np.zeros(0))
+    reason: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reason = [""] * len(self.cells)
 
 
 def find_thetas(state: StartState) -> tuple[dict[int, list[Sweep]], list[Sweep]]:
@@ -95,7 +101,7 @@ def _first_groups(state: StartState, column: int, work: _Column) -> None:
     if first:
         _look_for_dark(state, column, work)
         state.find_blind(work.sweeps)
-    work.outputs = _outputs(state, column, work.cells)
+    work.outputs = outputs_of(state, column, work.cells)
     if first:
         _learn_common(state, work)
     work.table = np.sum([_table(state, column, work, sweep) for sweep in work.sweeps], axis=0)
@@ -125,82 +131,32 @@ def _measure_group(state: StartState, column: int, port: int, points: int) -> Sw
     return state.measure("start_theta", phase, np.full(points, port, dtype=np.intp))
 
 
-def rows_seen(state: StartState, column: int) -> NDArray[np.intp]:
-    """Detector (n,) that sees light which leaves ``column`` on each mode, -1 where none does."""
-    mesh = state.probe.layout.mesh
-    seen = np.where(state.blind, -1, np.arange(state.ports))
-    for behind in reversed(range(column + 1, mesh.depth)):
-        for k in mesh.columns[behind]:
-            m = mesh.mzis[k][1]
-            if not state.good[k]:
-                seen[m : m + 2] = -1
-            elif state.crossed[k]:
-                seen[m : m + 2] = seen[[m + 1, m]]
-    return seen
-
-
-def _outputs(state: StartState, column: int, cells: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Detectors (4, 2, M) of both outputs, by whether the MZIs behind are turned by pi; -2: no such case."""
-    mesh, seen = state.probe.layout.mesh, rows_seen(state, column + 1)
-    result = np.full((4, 2, len(cells)), -2, dtype=np.intp)
-    for i, k in enumerate(cells):
-        for number in range(4):
-            for side, row, turned in ((-1, mesh.mzis[k][1], number // 2), (1, mesh.mzis[k][1] + 1, number % 2)):
-                behind = state.index.get((column + 1, mesh.mzis[k][1] + side))
-                usable = behind is not None and state.good[behind]
-                if turned and not usable:
-                    result[number, :, i] = -2
-                    break
-                crossed = usable and bool(turned) != bool(state.crossed[behind])
-                found = seen[row + side * crossed] if usable or behind is None else -1
-                result[number, (side + 1) // 2, i] = found
-    return result
-
-
-def _usable(state: StartState, column: int, mode: int) -> bool:
-    k = state.index.get((column, mode))
-    return k is not None and bool(state.good[k])
-
-
-def _pair(
-    state: StartState, column: int, cells: NDArray[np.intp], outputs: NDArray[np.intp], sweep: Sweep,
-    columns: tuple[Array, Array],
-) -> PairSweep:  # fmt: skip
-    """Pick the readings of MZIs at their detectors (2, M); ``columns`` are their phases theta and phi (R, M)."""
-    mesh = state.probe.layout.mesh
-    readings = np.concatenate([sweep.readings_w, np.full((len(sweep.lit), 1), np.nan)], axis=1)
-    upper, lower = (readings[:, np.where(which < 0, -1, which)] for which in outputs)
-    mean = np.maximum(finite_mean(readings[:, :-1]), 0.0)
-    padded = np.pad(mean, 2)
-    around = 0.25 * (padded[:-4] + padded[1:-3] + padded[3:-1] + padded[4:])
-    own = np.stack([np.where(which < 0, np.nan, mean[which]) for which in outputs])
-    light = 2.0 * finite_mean(own)
-    stray = np.max([np.where(which < 0, 0.0, around[which]) for which in outputs], axis=0)
-    passed = _LEAK**2 * (mesh.depth - 1 - column * (column != state.meeting))
-    variance = (_MODEL_SHARE * light / 2.0) ** 2 + passed * light * stray + (passed * stray) ** 2
-    lit = np.zeros(len(cells), dtype=np.intp)
-    if column == state.meeting:
-        lit = np.where(sweep.lit[0] == mesh.modes[cells], 1, np.where(sweep.lit[0] == mesh.modes[cells] + 1, -1, 0))
-    return PairSweep(*columns, upper, lower, np.sqrt(variance + state.noise.floor_w**2), lit)
-
-
-def _phases(state: StartState, cells: NDArray[np.intp], sweep: Sweep) -> tuple[Array, Array]:
-    layout = state.probe.layout
-    return sweep.phase[:, layout.mesh_theta[cells]], sweep.phase[:, layout.mesh_phi[cells]]
-
-
 def _table(state: StartState, column: int, work: _Column, sweep: Sweep) -> Array:
     tables = []
     for outputs in work.outputs:
         possible = outputs[0] != -2
-        pair = _pair(
-            state, column, work.cells, np.where(possible, outputs, -1), sweep, _phases(state, work.cells, sweep)
+        pair = pair_of(
+            state, column, work.cells, np.where(possible, outputs, -1), sweep, phases_of(state, work.cells, sweep)
         )
         cost = fringe_costs(pair, state.couplers)
         if column == state.meeting:
             cost = (cost + _astray(sweep, pair)) * (pair.lit != 0)
-        tables.append(np.where(possible, cost, np.inf))
+        tables.append(np.where(possible, cost + _still(state, column, work, outputs, sweep), np.inf))
     return np.stack(tables)
+
+
+def _still(state: StartState, column: int, work: _Column, outputs: NDArray[np.intp], sweep: Sweep) -> Array:
+    """Cost (M,) of what detectors at the mesh's edges see change though no MZI's light gets there."""
+    mesh, cost = state.probe.layout.mesh, np.zeros(len(work.cells))
+    seen = work.outputs.max(axis=0)
+    for i, k in enumerate(work.cells):
+        for side in (0, 1):
+            if outputs[side, i] != -1 or seen[side, i] < 0 or (column, mesh.mzis[k][1] + 4 * side - 2) in state.index:
+                continue
+            at_edge = sweep.readings_w[:, seen[side, i]]
+            mean = float(finite_mean(at_edge))
+            cost[i] += np.nansum((at_edge - mean) ** 2) / ((MODEL_SHARE * mean) ** 2 + state.noise.floor_w**2)
+    return cost
 
 
 def _astray(sweep: Sweep, pair: PairSweep) -> Array:
@@ -214,25 +170,31 @@ def _learn_common(state: StartState, work: _Column) -> None:
     outputs = work.outputs[0]
     column = int(state.column[work.cells[0]])
 
-    def cost(scale: float, excess: float) -> float:
+    def costs(scale: float, excess: float) -> Array:
         total = np.zeros((len(ANGLES[::2]), len(work.cells)))
         for sweep in work.sweeps:
-            theta, phi = _phases(state, work.cells, sweep)
-            pair = _pair(state, column, work.cells, outputs, sweep, (theta * scale, phi * scale))
+            theta, phi = phases_of(state, work.cells, sweep)
+            pair = pair_of(state, column, work.cells, outputs, sweep, (theta * scale, phi * scale))
             total += fringe_costs(pair, replace(state.couplers, excess=excess), ANGLES[::2])
-        return float(np.minimum(total.min(axis=0), 1e3).sum())
+        return np.asarray(total.min(axis=0))
 
     if len(work.cells) < 2:
         return
-    scale = _parabola_minimum(_SCALES, [cost(float(s), 0.0) for s in _SCALES])
-    excess = _parabola_minimum(_EXCESSES, [cost(scale, float(e)) for e in _EXCESSES])
+    by_scale = np.array([costs(float(scale), 0.0) for scale in _SCALES])
+    # MZIs that fit at no scale have broken heaters.
+    freedom = np.sum([_freedom(state, column, work.cells, sweep) for sweep in work.sweeps], axis=0)
+    sound = by_scale.min(axis=0) < _SOUND_CHI**2 * np.maximum(freedom, 1.0)
+    sound |= not sound.any()
+    scale = _parabola_minimum(_SCALES, np.minimum(by_scale, 1e3)[:, sound].sum(axis=1))
+    by_excess = np.array([costs(scale, float(excess)) for excess in _EXCESSES])
+    excess = _parabola_minimum(_EXCESSES, np.minimum(by_excess, 1e3)[:, sound].sum(axis=1))
     state.couplers = replace(state.couplers, excess=excess)
     state.efficiency = state.efficiency * scale
     for sweep in work.sweeps:
         sweep.phase = sweep.phase * scale
 
 
-def _parabola_minimum(places: Array, values: list[float]) -> float:
+def _parabola_minimum(places: Array, values: Array) -> float:
     i = int(np.clip(np.argmin(values), 1, len(values) - 2))
     before, at, after = values[i - 1 : i + 2]
     curvature = before + after - 2.0 * at
@@ -245,9 +207,11 @@ def _settle(state: StartState, column: int, work: _Column) -> None:
     mesh, budget = state.probe.layout.mesh, 2 * len(work.sweeps) + 6
     for _ in range(budget):
         margin = _solve(state, column, work)
+        if _find_broken(state, column, work, MAX_CHI):
+            margin = _solve(state, column, work)
         poor = (state.theta_sigma[work.cells] > WANTED_SIGMA) | (work.rival < LEAST_MARGIN)
         poor |= margin < WANTED_MARGIN
-        hopeless = (work.chi > MAX_CHI) & (len(work.sweeps) > 4)
+        hopeless = (work.chi > MAX_CHI) & (len(work.sweeps) > 4) | np.array([bool(reason) for reason in work.reason])
         poor &= ~hopeless & (work.outputs[0].max(axis=0) >= 0)
         if not poor.any() or column == state.meeting:
             break
@@ -261,7 +225,8 @@ def _solve(state: StartState, column: int, work: _Column) -> Array:
     """States of the MZIs behind, then offsets of this column; returns the smaller margin of each cell's states."""
     mesh, cells = state.probe.layout.mesh, work.cells
     best = work.table.min(axis=1)
-    best = np.where(np.isfinite(best), np.minimum(best, 1e4), np.inf)
+    broken = np.array([bool(reason) for reason in work.reason])
+    best = np.where(np.isfinite(best), np.where(broken, 0.0, np.minimum(best, 1e4)), np.inf)
     states, margin = chain_states(best.T.reshape(-1, 2, 2))
     # Neighbouring cells share the MZI between them only where one stands there.
     margin = np.where(np.isfinite(margin), margin, np.inf)
@@ -276,8 +241,8 @@ def _solve(state: StartState, column: int, work: _Column) -> Array:
     work.chi = np.sqrt(cost / freedom)
     work.rival = rivals(costs, angle) / np.maximum(work.chi, 1.0) ** 2
     state.theta[cells] = angle
-    state.theta_sigma[cells] = np.where(seen > 0, sigma * np.maximum(work.chi, 1.0), np.inf)
-    exists = [[_usable(state, column + 1, mesh.mzis[k][1] + side) for side in (-1, 1)] for k in cells]
+    state.theta_sigma[cells] = np.where((seen > 0) & ~broken, sigma * np.maximum(work.chi, 1.0), np.inf)
+    exists = [[usable(state, column + 1, mesh.mzis[k][1] + side) for side in (-1, 1)] for k in cells]
     sides = np.where(np.array(exists), np.stack([margin[:-1], margin[1:]], axis=1), np.inf)
     return np.asarray(sides.min(axis=1))
 
@@ -295,13 +260,15 @@ def _judge(state: StartState, column: int, work: _Column) -> None:
     """Turn MZIs behind that are crossed by pi, and name those of this column that do not work."""
     mesh, cells = state.probe.layout.mesh, work.cells
     margin = _solve(state, column, work)
+    if _find_broken(state, column, work, _SUSPICIOUS_CHI, PROOF):
+        margin = _solve(state, column, work)
     for i, k in enumerate(cells):
         for side, crossed in ((-1, work.chosen[i]), (1, work.chosen[i + 1])):
             behind = state.index.get((column + 1, mesh.mzis[k][1] + side))
             if behind is not None and crossed and (side == 1 or i == 0):
                 state.theta[behind] += np.pi
     for i, k in enumerate(cells):
-        state.theta_reason[k] = _complaint(state, column, work, i)
+        state.theta_reason[k] = _complaint(state, work, i)
         if margin[i] < LEAST_MARGIN:
             for side in (-1, 1):
                 behind = state.index.get((column + 1, mesh.mzis[k][1] + side))
@@ -328,14 +295,12 @@ def _join(state: StartState, work: _Column, theta: Array, sigma: Array) -> None:
             state.theta_reason[k] = ""
 
 
-def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
+def _complaint(state: StartState, work: _Column, i: int) -> str:
     k = work.cells[i]
+    if work.reason[i]:
+        return work.reason[i]
     if not np.isfinite(state.theta_sigma[k]):
         return "no detector sees its light"
-    if work.chi[i] > _SUSPICIOUS_CHI:
-        dead = _dead(state, column, work, i, int(2 * work.chosen[i] + work.chosen[i + 1]))
-        if dead:
-            return dead
     if work.chi[i] > MAX_CHI:
         return f"its fringes do not fit an MZI's: residual {work.chi[i]:.1f} times the expected ({MAX_CHI:g} allowed)"
     if state.theta_sigma[k] > MAX_SIGMA:
@@ -345,32 +310,47 @@ def _complaint(state: StartState, column: int, work: _Column, i: int) -> str:
     return ""
 
 
-def _dead(state: StartState, column: int, work: _Column, i: int, number: int) -> str:
-    """Whether fringes fit when a heater of the MZI does nothing, or both are swapped."""
-    one, outputs = work.cells[i : i + 1], work.outputs[number, :, i : i + 1]
-    costs = {}
-    for what, (use_theta, use_phi) in {"both": (0, 0), "theta": (0, 2), "phi": (1, 0), "swapped": (2, 1)}.items():
-        total = np.zeros((len(ANGLES), 1))
-        for sweep in work.sweeps:
-            theta, phi = _phases(state, one, sweep)
-            options = (np.zeros_like(theta), theta, phi)
-            total += fringe_costs(
-                _pair(state, column, one, outputs, sweep, (options[use_theta], options[use_phi])), state.couplers
-            )
-        costs[what] = float(total.min())
-    alive = float(work.table[number, :, i].min())
-    for what in ("both", "theta", "phi", "swapped"):
-        if costs[what] < min(alive / _DEAD_ADVANTAGE, alive - _DEAD_MARGIN):
-            break
-    else:
-        return ""
-    k = work.cells[i]
-    if what == "swapped":
-        return "theta and phi answer to each other's heaters: their channels are swapped"
-    state.moves_theta[k] &= what == "phi"
-    state.moves_phi[k] &= what == "theta"
-    # Without a moving phi nothing tells theta's offset apart from the light's phases.
-    state.theta_sigma[k] = np.inf
-    state.go_around(int(k))
-    dead = {"both": "neither heater moves", "theta": "its heater moves", "phi": "phi's heater moves"}[what]
-    return f"{dead} no phase: fringes fit {alive / max(costs[what], 1e-9):.0f} times better without it"
+def _find_broken(state: StartState, column: int, work: _Column, least_chi: float, proof: float = -np.inf) -> bool:
+    """Look for heaters that do nothing, or are swapped, where fringes fit badly or do not prove that theta's works.
+
+    ``proof`` is the cost by which they must be worse without it.  Returns whether a broken one was found.
+    """
+    layout, every = state.probe.layout, np.arange(len(work.cells))
+    number = 2 * work.chosen[:-1] + work.chosen[1:]
+    alive = work.table[number, :, every].min(axis=1)
+    seen = np.isfinite(state.theta_sigma[work.cells])
+    suspicious = seen & (work.chi > least_chi)
+    still = np.minimum(*(_costs_with(state, column, work, number, uses) for uses in ((0, 0), (0, 2))))
+    before = list(work.reason)
+    for heaters, moves, asked in (
+        (layout.mesh_theta, state.moves_theta, seen & (suspicious | (still < alive + proof))),
+        (layout.mesh_phi, state.moves_phi, suspicious),
+    ):
+        asked &= [not reason for reason in before]
+        dead = find_dead(state, heaters[work.cells[asked]])
+        for i in np.flatnonzero(asked)[dead]:
+            moves[work.cells[i]] = False
+            # Without a moving phi nothing tells theta's offset apart from the light's phases.
+            work.reason[i] = DEAD if heaters is layout.mesh_theta else f"phi's {DEAD.removeprefix('its ')}"
+    swapped = _costs_with(state, column, work, number, (2, 1))
+    suspicious &= np.all(work.outputs[number, :, every] >= 0, axis=1)
+    for i in np.flatnonzero(suspicious & (swapped < np.minimum(alive / _SWAP_ADVANTAGE, alive - _SWAP_MARGIN))):
+        work.reason[i] = work.reason[i] or "theta and phi answer to each other's heaters: their channels are swapped"
+    new = [i for i in every if work.reason[i] and not before[i]]
+    for i in new:
+        state.go_around(int(work.cells[i]))
+    return bool(new)
+
+
+def _costs_with(
+    state: StartState, column: int, work: _Column, number: NDArray[np.intp], uses: tuple[int, int]
+) -> Array:
+    """Costs (M,) if theta and phi followed other phases: 0 none, 1 theta's, 2 phi's."""
+    outputs = work.outputs[number, :, np.arange(len(number))].T
+    total = np.zeros((len(ANGLES[::2]), len(number)))
+    for sweep in work.sweeps:
+        phases = phases_of(state, work.cells, sweep)
+        options = (np.zeros_like(phases[0]), *phases)
+        pair = pair_of(state, column, work.cells, outputs, sweep, (options[uses[0]], options[uses[1]]))
+        total += fringe_costs(pair, state.couplers, ANGLES[::2])
+    return np.asarray(total.min(axis=0))

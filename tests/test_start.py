@@ -41,6 +41,7 @@ def test_six_ports_from_nothing(seed, preset):
     assert found.check_tvd < 0.15
     assert found.dead_detectors == ()
     assert len(found.verdicts) == 30
+    assert named(chip, found) == set()
 
 
 @pytest.mark.parametrize(("ports", "seed"), [(2, 0), (3, 1), (4, 2), (5, 3), (7, 4)])
@@ -83,22 +84,34 @@ def test_a_dead_detector_is_named_and_the_rest_is_found():
     assert np.abs(errors(chip, found)[0]).max() < 0.3
 
 
-@pytest.mark.parametrize("name", ["mzi_3_1_theta", "mzi_4_2_theta"])
-def test_a_dead_heater_is_named_and_no_phase_called_good_is_wrong(name):
+DEAD = [
+    ("mzi_1_1_phi",), ("mzi_2_0_theta",), ("mzi_2_2_phi",), ("mzi_3_3_theta",), ("mzi_4_2_phi",), ("mzi_4_4_theta",),
+    ("mzi_3_1_theta", "mzi_3_3_phi"), ("mzi_1_3_phi", "mzi_5_1_phi"),
+]  # fmt: skip
+
+
+def named(chip, found):
+    verdicts = {verdict.heater for verdict in found.verdicts if verdict.dead}
+    assert verdicts == set(found.parameters.stuck)
+    return verdicts
+
+
+@pytest.mark.parametrize("names", DEAD)
+def test_dead_heaters_and_no_others_are_called_dead(names):
+    chip = LabMesh(6, 0, dead=names)
+    found = start(chip)
+    assert named(chip, found) == set(names)
+    assert all(verdict.reason and not verdict.good for verdict in found.verdicts if verdict.dead)
+
+
+@pytest.mark.parametrize("name", ["mzi_4_2_theta"])
+def test_beside_a_dead_heater_no_phase_called_good_is_wrong(name):
     chip = LabMesh(8, 1, dead=(name,))
     found = start(chip)
-    verdicts = {verdict.heater: verdict for verdict in found.verdicts}
-    assert not verdicts[name].good
-    assert verdicts[name].reason
-    theta = errors(chip, found)[0]
+    assert named(chip, found) == {name}
     good = np.array([verdict.good for verdict in found.verdicts[0::2]])
     assert good.sum() > len(good) // 2
-    assert np.abs(theta[good]).max() < 0.3
-
-
-def test_a_heater_without_effect_is_stuck_in_the_twin():
-    found = start(LabMesh(8, 1, dead=("mzi_4_2_theta",)))
-    assert found.parameters.stuck == ("mzi_4_2_theta",)
+    assert np.abs(errors(chip, found)[0][good]).max() < 0.3
 
 
 def test_settings_keep_within_the_heaters_limits():
