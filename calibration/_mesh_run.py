@@ -37,12 +37,13 @@ class ElectricalStart:
 
 
 def electrical_start(
-    bench: Bench, journal: Journal, run: RunFile, rng: np.random.Generator, progress: Progress
-) -> ElectricalStart:
+    bench: Bench, journal: Journal, run: RunFile, rng: np.random.Generator, progress: Progress,
+    dark_readings: int = DARK_READINGS,
+) -> ElectricalStart:  # fmt: skip
     """Measure dark readings and resistances; leaves the light off."""
     session = Session(bench, rng, progress, journal.step)
     session.stage = "dark readings"
-    dark = session.measure_dark(DARK_READINGS)
+    dark = session.measure_dark(dark_readings)
     run.add("dark readings", {"dark_readings": dark})
     session.stage = "heater resistances"
     steps = measure_resistances(session)

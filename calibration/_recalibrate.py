@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration._calibrate import dark_afterwards, silent
-from calibration._drift import DriftFit, correct_drift
+from calibration._drift import LEAST_READINGS, READINGS_PER_PORT, DriftFit, correct_drift
 from calibration._journal import Journal
 from calibration._mesh_calibrate import measure_random
 from calibration._mesh_run import TYPICAL_DRIFT_STEPS, electrical_start
@@ -22,8 +22,7 @@ from optinc_hw.errors import CalibrationError
 
 _log = logging.getLogger(__name__)
 
-READINGS_PER_PORT = 6
-"""Default number of readings."""
+_DARK_READINGS = 4
 _DRIFT_STREAM = 2
 
 
@@ -33,8 +32,8 @@ def recalibrate(
 ) -> CalibrationRecord:  # fmt: skip
     """Correct a record of a bare mesh for drift, from few readings.
 
-    Resistances are measured anew; phases, their common growth with power and port transmissions are fitted with the
-    record as prior, everything else stays.  A fifth of the readings is kept out of the fit and judges the correction.
+    Resistances are measured anew; phases, their growth with power and port transmissions are fitted with the record as
+    prior, everything else stays.  Some of the readings are kept out of a first fit and judge the correction.
     Leaves the chip dark and its heaters at zero.
 
     Parameters
@@ -44,7 +43,7 @@ def recalibrate(
     record
         The record to correct.
     readings
-        Readings of random settings; None takes 6 a port.
+        Readings in all, 4 of them dark; None takes 6 a port.
     seed
         Seed of the settings.
     data_file, resume, progress
@@ -58,18 +57,21 @@ def recalibrate(
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, the record is of another layout, or the readings kept out do not bear the
-        correction out: then more readings or a full calibration are needed, and the old record stays.
+        If the chip is no bare mesh, the record is of another layout, there are too few readings, or those kept out do
+        not bear the correction out: then more readings or a full calibration are needed, and the old record stays.
     InstrumentError
         If an instrument fails.
     """
     layout = bench.layout
-    if not layout.bare or record.layout != layout:
+    if not layout.bare or not layout.admits(record.layout):
         raise CalibrationError(
             "a record is corrected for drift on the bare mesh that it describes (inputs: ports, receivers: power); "
             "calibrate this chip (optinc calibrate)"
         )
-    count = READINGS_PER_PORT * layout.ports if readings is None else readings
+    least = LEAST_READINGS + _DARK_READINGS
+    count = max(least, READINGS_PER_PORT * layout.ports) if readings is None else readings
+    if count < least:
+        raise CalibrationError(f"{count} readings are too few to correct a record; measure {least} or more")
     created = datetime.now(UTC)
     default = bench.folder / f"drift_{created:%Y%m%dT%H%M%S}.nc"
     header = run_header(bench, seed, {"readings": count, "record": record.content_hash}, created)
@@ -80,9 +82,11 @@ def recalibrate(
             outcome, drift = _correct(bench, journal, run, record, count, progress or silent)
         made = finish(bench, journal, run, outcome)
     if not drift.accepted:
-        raise CalibrationError(
-            f"{drift}; the old record stays. Take more readings (readings = {2 * count}), or calibrate from scratch"
-        )
+        enough = max(2 * count, READINGS_PER_PORT * layout.ports)
+        remedy = "calibrate the chip (optinc calibrate)"
+        if drift.verdict == "too few readings":
+            remedy = f"take more readings (readings = {enough}); if that does not help, {remedy}"
+        raise CalibrationError(f"{drift}; the old record stays: {remedy}")
     _log.info("%s", drift)
     return made
 
@@ -91,8 +95,8 @@ def _correct(
     bench: Bench, journal: Journal, run: RunFile, record: CalibrationRecord, count: int, progress: Progress
 ) -> tuple[Outcome, DriftFit]:
     rng, old = np.random.default_rng((_DRIFT_STREAM, journal.header.seed)), record.twin()
-    found = electrical_start(bench, journal, run, rng, progress)
-    data = measure_random(found.probe, old, rng, "drift settings", count, progress)
+    found = electrical_start(bench, journal, run, rng, progress, _DARK_READINGS)
+    data = measure_random(found.probe, old, rng, "drift settings", count - _DARK_READINGS, progress)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
 
     def on_step(step: int, chi: float) -> None:
