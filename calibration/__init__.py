@@ -38,6 +38,8 @@ from calibration._mesh_fit import MeshFit, fit_mesh, predict, refit
 from calibration._mesh_linear import MeshData
 from calibration._posterior import HeldOut, MeshPosterior, cross_validate, effect_asked_for, held_out
 from calibration._probe import BenchProbe, Probe
+from calibration._programming import ProgrammedTarget, ProgramVerification, random_targets, verify_programming
+from calibration._programming_figures import plot_programming
 from calibration._recalibrate import recalibrate
 from calibration._record_change import RecordChange, compare_records
 from calibration._report import Correction, RunReport, read_report
@@ -74,6 +76,8 @@ __all__ = [
     "ParameterHistory",
     "PhaseCurveFit",
     "Probe",
+    "ProgramVerification",
+    "ProgrammedTarget",
     "Proposal",
     "RecordChange",
     "ResistanceFit",
@@ -125,10 +129,12 @@ __all__ = [
     "plot_common_ground",
     "plot_discovery",
     "plot_phase_curve",
+    "plot_programming",
     "plot_resistance",
     "predict",
     "propose_chip_file",
     "random_candidates",
+    "random_targets",
     "read_report",
     "read_run",
     "recalibrate",
@@ -138,4 +144,5 @@ __all__ = [
     "total_variation",
     "twin_matrix",
     "verify",
+    "verify_programming",
 ]

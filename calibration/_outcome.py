@@ -92,6 +92,7 @@ def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> Ca
 def _report(journal: Journal, outcome: Outcome) -> RunReport:
     if outcome.mesh is not None:
         return mesh_report(journal.steps, outcome.mesh)
-    if outcome.corrected is not None:
-        return drift_report(journal.steps, outcome.corrected, outcome.twin, outcome.law[0], outcome.held_out)
+    if outcome.corrected is not None and outcome.held_out_tvd is not None:
+        judged = outcome.held_out, outcome.residual_over_noise, outcome.held_out_tvd
+        return drift_report(journal.steps, outcome.corrected, outcome.twin, outcome.law[0], judged)
     return RunReport(readings_by_stage(journal.steps))

@@ -1,6 +1,6 @@
 """How a chip moved between two of its records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,7 @@ class RecordChange:
     Parameters
     ----------
     heaters
-        Names of the heaters that move phases.
+        Names of the heaters that move phases in both.
     resistance
         Median relative change of their resistances.
     efficiency
@@ -66,16 +66,16 @@ def compare_records(old: CalibrationRecord, new: CalibrationRecord) -> RecordCha
     Raises
     ------
     CalibrationError
-        If they are of chips with different MZIs, stuck phases, inputs or receivers.
+        If they are of chips with different MZIs, inputs or receivers.
     """
-    if old.layout != new.layout:
+    if replace(old.layout, stuck=()) != replace(new.layout, stuck=()):
         raise CalibrationError("the records are of chips with different layouts; compare records of one chip")
     return compare_twins(old.twin(), new.twin(), new.resistance_ohm / old.resistance_ohm)
 
 
 def compare_twins(old: TwinParameters, new: TwinParameters, resistance_ratio: ArrayLike) -> RecordChange:
     """As `compare_records`, of two twins; resistances (H,) as the ratio of new to old."""
-    moved = old.layout.movable
+    moved = old.layout.movable & new.layout.movable
     growth = float(np.median((new.efficiency / old.efficiency)[moved]))
     half_period = np.where(moved, np.pi / old.efficiency, 0.0)
     change = new.phases(half_period) - old.phases(half_period * growth)

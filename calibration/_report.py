@@ -163,8 +163,9 @@ def mesh_report(steps: Iterable[Step], found: MeshCalibration) -> RunReport:
 
 
 def drift_report(
-    steps: Iterable[Step], old: CalibrationRecord, twin: TwinParameters, resistance_ohm: Array, kept_out: int
-) -> RunReport:
+    steps: Iterable[Step], old: CalibrationRecord, twin: TwinParameters, resistance_ohm: Array,
+    judged: tuple[int, float, float],
+) -> RunReport:  # fmt: skip
     """Report on a correction of drift.
 
     Parameters
@@ -175,10 +176,11 @@ def drift_report(
         The record that is corrected.
     twin, resistance_ohm
         What was found.
-    kept_out
-        Number of readings kept out.
+    judged
+        Number of readings kept out; residual over noise and total variation distance with which a twin from the others
+        predicted them.
     """
-    steps = tuple(steps)
+    steps, (kept_out, residual, tvd) = tuple(steps), judged
     stage = [step for step in steps if step.stage == steps[-1].stage]
     power, lit, readings = (
         np.concatenate([array[name] for array in arrays])[-kept_out:]
@@ -188,13 +190,12 @@ def drift_report(
         )
     )  # fmt: skip
     noise = NoiseModel(old.quality.noise_relative, old.quality.noise_floor_w)
-    judges = MeshData(power, lit, readings)
-    before, after = held_out(old.twin(), judges, noise), held_out(twin, judges, noise)
+    before = held_out(old.twin(), MeshData(power, lit, readings), noise)
     change = compare_twins(old.twin(), twin, resistance_ohm / old.resistance_ohm)
     return RunReport(
         readings_by_stage(steps),
         correction=Correction(
             change.resistance, change.efficiency, change.phase_rms_rad, change.largest(_MOST_MOVED),
-            before.chi, before.tvd, after.chi, after.tvd,
+            before.chi, before.tvd, residual, tvd,
         ),
     )  # fmt: skip

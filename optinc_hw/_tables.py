@@ -8,10 +8,12 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from calibration import CalibrationRecord, Correction, Effect, RunReport, Verification
+    from calibration import CalibrationRecord, Correction, Effect, ProgramVerification, RunReport, Verification
     from optinc_hw._doctor import Diagnosis
     from optinc_hw.bench import BenchReport, RecordRow, ServedBench
     from optinc_hw.demo import DemoSummary
+
+_MOST_LIMITING = 3
 
 
 def _table(title: str, *columns: str, numbers: Iterable[str] = ()) -> Table:
@@ -193,9 +195,24 @@ def verification_table(verification: "Verification") -> Table:
     table.add_row("settings read", str(verification.settings))
     table.add_row("residual over noise, now", f"{verification.residual_over_noise:.2f}")
     table.add_row("residual over noise, when calibrated", f"{verification.recorded:.2f}")
+    if verification.tvd is not None:
+        table.add_row("total variation distance, now", f"{100 * verification.tvd:.3f} %")
     table.add_row("age of the record", f"{verification.age_s / 3600.0:.1f} h")
     table.add_row("verdict", "[green]good[/]" if verification.good else "[bold red]calibrate again[/]")
     return table
+
+
+def programming_tables(programming: "ProgramVerification") -> tuple[Table, ...]:
+    """Return how well targets come out of the chip, and what limits them."""
+    numbers = ("fidelity (twin)", "off target, twin", "off target, chip", "off the twin", "over noise")
+    table = _table("Programmed targets", "target", *numbers, "limiting MZIs", numbers=numbers)
+    for one in programming.targets:
+        distances = (f"{100 * tvd:.3f} %" for tvd in (one.predicted_tvd, one.tvd, one.tvd_from_twin))
+        limiting = dict.fromkeys(f"{mzi.column}, {mzi.mode} ({mzi.cause})" for mzi in one.limiting[:_MOST_LIMITING])
+        table.add_row(
+            escape(one.name), f"{one.fidelity:.5f}", *distances, f"{one.rms_error_over_noise:.2f}", "; ".join(limiting)
+        )
+    return (table,)
 
 
 def doctor_tables(diagnosis: "Diagnosis") -> tuple[Table, ...]:

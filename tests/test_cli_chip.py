@@ -97,3 +97,22 @@ def test_recalibrate_needs_a_record_of_a_bare_mesh(calibrated, tmp_path, monkeyp
     assert "inputs: ports, receivers: power" in result.stderr
     monkeypatch.setattr(Bench, "open", lambda *_, **__: pytest.fail("the bench was opened"))
     assert run("recalibrate", empty, input="").exit_code == 2
+
+
+def test_verify_programs_targets_and_draws_them(calibrated, tmp_path):
+    folder, _ = calibrated
+    result = run("verify", folder, "--simulate", "--targets", 1, "--picture", tmp_path / "targets.svg", "--json")
+    assert result.exit_code == 0, result.stderr
+    content = json.loads(result.stdout)
+    assert content["good"] is True
+    names = [target["name"] for target in content["programming"]["targets"]]
+    assert names == ["Haar 0", "permutation 0"]
+    for target in content["programming"]["targets"]:
+        assert target["tvd_from_twin"] < 0.005
+        assert target["rms_error_over_noise"] < 4.0
+    assert (tmp_path / "targets.svg").stat().st_size > 1000
+    assert run("verify", folder, "--simulate", "--picture", tmp_path / "none.png").exit_code == 2
+    shown = run("verify", folder, "--simulate", "--targets", 1, "--picture", tmp_path / "none.pixels")
+    assert shown.exit_code == 1
+    assert "cannot write the picture" in shown.stderr
+    assert "permutation 0" in shown.stdout

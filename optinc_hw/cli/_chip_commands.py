@@ -19,10 +19,13 @@ from optinc_hw.cli._options import (
     YesFlag,
 )
 from optinc_hw.cli._terminal import complain, note, reported, show, shown_progress
-from optinc_hw.errors import CalibrationError
+from optinc_hw.errors import CalibrationError, ConfigurationError
 
 if TYPE_CHECKING:
-    from calibration import CalibrationRecord
+    from calibration import CalibrationRecord, ProgramVerification
+    from optinc_hw.bench import Bench
+
+_TARGETS_SEED = 0
 
 
 def calibrate(
@@ -145,12 +148,19 @@ def verify(
     bench: BenchFolder,
     simulate: SimulateFlag = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated chip.")] = 0,
+    targets: Annotated[
+        int,
+        typer.Option(min=0, help="Also program so many Haar-random unitaries and permutations each, on a bare mesh."),
+    ] = 0,
+    picture: Annotated[Path | None, typer.Option(help="Image file for the targets (.png, .svg, .pdf).")] = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the calibration in force with fresh readings; exit code 1 if the chip should be calibrated again."""
+    if picture is not None and not targets:
+        raise typer.BadParameter("a picture shows targets; give --targets as well")
     with reported(context):
-        from optinc_hw._tables import verification_table
+        from optinc_hw._tables import programming_tables, verification_table
         from optinc_hw.bench import Bench
 
         require_answer(simulate, yes)
@@ -162,7 +172,36 @@ def verify(
 
             with shown_progress() as progress:
                 verification = run_verification(opened, record, progress=progress)
-        show(as_json, asdict(verification), verification_table(verification))
+                programming = _programmed(opened, record, targets, progress) if targets else None
+        content, tables = asdict(verification), [verification_table(verification)]
+        if programming is not None:
+            content["programming"] = programming.to_json_dict()
+            tables += programming_tables(programming)
+        show(as_json, content, *tables)
+        if programming is not None and picture is not None:
+            _draw(programming, picture)
         if not verification.good:
             complain("the record no longer describes this chip; run optinc calibrate")
             raise typer.Exit(EXIT_FAILURE)
+
+
+def _programmed(
+    bench: "Bench", record: "CalibrationRecord", count: int, progress: Any
+) -> "ProgramVerification":  # Any: the display of progress
+    """Program random targets, the same ones every time."""
+    import numpy as np
+
+    from calibration import random_targets, verify_programming
+
+    drawn = random_targets(record.ports, count, np.random.default_rng(_TARGETS_SEED))
+    return verify_programming(bench, record, drawn, progress=progress)
+
+
+def _draw(programming: "ProgramVerification", picture: Path) -> None:
+    from calibration import plot_programming
+
+    try:
+        plot_programming(programming).savefig(picture)
+    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not know
+        raise ConfigurationError(f"cannot write the picture {picture}: {error}") from error
+    note(f"picture: {picture}")
