@@ -1,7 +1,7 @@
 """Names, order and places of everything on the chip: the vocabulary shared by twin, bench and files."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -120,6 +120,10 @@ class ChipLayout:
     def movable(self) -> NDArray[np.bool_]:
         """Whether each heater's phase follows its power, (H,): False for ``stuck``."""
         return np.array([name not in self.stuck for name in self.heaters], dtype=np.bool_)
+
+    def admits(self, other: "ChipLayout") -> bool:
+        """Whether ``other`` is of this chip: a calibration may find more heaters stuck than are known beforehand."""
+        return set(self.stuck) <= set(other.stuck) and replace(other, stuck=self.stuck) == self
 
     @cached_property
     def detectors(self) -> tuple[str, ...]:
