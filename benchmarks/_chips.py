@@ -1,51 +1,30 @@
-"""Cases of the benchmark of calibrations: chips, what is to be reached, and judges who know the truth."""
+"""Cases of the benchmark of calibrations: chips, what is to be reached, and what was."""
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from _coherent import Coherent, coherent, coherent_rows
+from _drifting import Drifted, drift_rows, drifted
 from _harness import Row, at_most, figure
-from _truth import true_twin
+from _judge import TARGETS, Case, Judge
 
-from calibration import CalibrationRecord, calibrate
-from optinc_hw import Bench
+from calibration import calibrate
 from optinc_hw.errors import OptincError
-from optinc_hw.photonics import (
-    ChipModel,
-    TwinParameters,
-    fidelity,
-    haar_unitary,
-    power_from_voltage,
-    program_unitary,
-    voltage_from_power,
-)
-from simulated_instruments import HiddenChip, HiddenEffects
-
-LASER_W = 0.010
-WAVELENGTH_M = 1550e-9
-TARGETS = 6
-HELD_OUT = 100
-
-
-@dataclass(frozen=True)
-class Case:
-    """A kind of chips, the budget of readings, and what is to be reached."""
-
-    preset: str
-    ports: int
-    budget: int
-    goals: Mapping[str, float]
-    permutations: bool = False
-    changes: Mapping[str, float] = field(default_factory=dict)
-
+from optinc_hw.photonics import haar_unitary
 
 CASES = {
     "6 ports": Case("method_a", 6, 300, {"excess": 1.1, "slack": 1e-4}),
     "6 ports, 800 readings": Case("method_a", 6, 800, {"excess": 1.1, "slack": 1e-4, "chi": 1.5}),
+    "8 ports": Case("method_a", 8, 1600, {"excess": 1.1, "slack": 1e-4}, drift=True, coherent=300),
     "12 ports, reflectivity 0.567": Case(
-        "method_b", 12, 2000, {"excess": 1.1, "slack": 1e-4, "median": 0.999, "target_tvd": 0.002, "tvd": 0.002}
+        "method_b",
+        12,
+        2000,
+        {"excess": 1.1, "slack": 1e-4, "median": 0.999, "target_tvd": 0.002, "tvd": 0.002},
+        drift=True,
     ),
     "20 ports": Case("method_a", 20, 8000, {"excess": 1.2, "slack": 2e-4, "haar": 0.998}, permutations=True),
     "20 ports, reflectivity 0.567": Case(
@@ -70,64 +49,14 @@ class Judged:
     floor_tvd: np.ndarray
     permutations: np.ndarray
     permutations_floor: np.ndarray
-
-
-class Judge:
-    """A twin brother of the hidden chip on the bench, whose truth is known."""
-
-    def __init__(self, case: Case, seed: int) -> None:
-        effects = HiddenEffects.preset(case.preset, **case.changes)
-        self.chip = HiddenChip.from_seed(seed, case.ports, inputs="ports", receivers="power", effects=effects)
-        self.chip.set_laser(LASER_W, WAVELENGTH_M)
-        self.truth = true_twin(self.chip, LASER_W)
-        self.law = self.chip.parameters.resistance_ohm, self.chip.parameters.resistance_growth_per_w
-        self.noise = effects.noise_relative, effects.noise_floor_w
-        self.max_power_w = 3.0 * effects.pi_power_w
-
-    def matrix(self, volts: np.ndarray) -> np.ndarray:
-        self._heat(volts)
-        return self.chip.transfer_matrix()
-
-    def readings(self, volts: np.ndarray, port: int) -> np.ndarray:
-        self._heat(volts)
-        self.chip.set_lit_port(port)
-        return self.chip.measure(range(self.chip.layout.ports), self.chip.effects.noise_averaging_s)
-
-    def _heat(self, volts: np.ndarray) -> None:
-        self.chip.set_heater_voltages(dict(enumerate(volts)))
-        self.chip.clock.sleep(1.0)
-
-    def lost(self, twin: TwinParameters, law: tuple[np.ndarray, np.ndarray], target: np.ndarray) -> tuple[float, float]:
-        """1 - F and the total variation distance of a target that is programmed with a twin."""
-        programmed = program_unitary(twin, target, self.max_power_w)
-        made = self.matrix(voltage_from_power(programmed.power_w, *law))
-        made = made / np.linalg.norm(made, axis=0)
-        away = 0.5 * np.abs(np.abs(made) ** 2 - np.abs(target) ** 2).sum(axis=0).mean()
-        return 1.0 - fidelity(target, made, gauge="ports"), float(away)
-
-    def held_out(self, record: CalibrationRecord) -> tuple[float, float]:
-        """Total variation distance and residual over noise of predictions at random settings."""
-        twin, rng = record.twin(), np.random.default_rng(99)
-        model = ChipModel.from_parameters(twin)
-        tvd, squares = [], []
-        for k in range(HELD_OUT):
-            power = rng.uniform(0.0, 2.0 * np.pi / self.truth.efficiency)
-            volts, port = voltage_from_power(power, *self.law), k % twin.ports
-            seen = self.readings(volts, port)
-            known = power_from_voltage(volts, record.resistance_ohm, record.resistance_beta_per_w)
-            told = model.readings(twin, known[None], np.array([port]))[0]
-            tvd.append(0.5 * np.abs(told / told.sum() - seen / seen.sum()).sum())
-            squares.append(np.mean(((told - seen) / np.hypot(self.noise[0] * seen, self.noise[1])) ** 2))
-        return float(np.mean(tvd)), float(np.sqrt(np.mean(squares)))
+    drifted: Drifted | None
+    coherent: Coherent | None
 
 
 def judged(case: Case, seed: int) -> Judged:
     """Calibrate one chip through a bench and judge the record."""
     judge = Judge(case, seed)
-    chip = {"preset": case.preset, "ports": case.ports, "seed": seed, "effects": dict(case.changes)}
-    nominal = HiddenEffects.preset(case.preset, **case.changes)
-    design = {"p_pi_w": nominal.pi_power_w, "resistance_ohm": nominal.heater_resistance_ohm}
-    with Bench.simulated(case.ports, seed, kind="mesh", chip=chip, **design) as bench:
+    with case.bench(seed) as bench:
         begun = time.process_time()
         record = calibrate(bench, budget=case.budget, seed=seed)
         seconds = time.process_time() - begun
@@ -141,6 +70,8 @@ def judged(case: Case, seed: int) -> Judged:
     return Judged(
         record.quality.readings, seconds, tvd, chi, ours[:TARGETS, 0], best[:TARGETS, 0], ours[:TARGETS, 1],
         best[:TARGETS, 1], ours[TARGETS:, 0], best[TARGETS:, 0],
+        drifted(case, seed, record) if case.drift else None,
+        coherent(case, seed, record) if case.coherent else None,
     )  # fmt: skip
 
 
@@ -167,6 +98,9 @@ def case_rows(name: str, case: Case, chips: int) -> Iterator[Row]:
             f"  {one.target_tvd.mean():.2%} ({one.floor_tvd.mean():.2%})" + extra,
             flush=True,
         )
+        for more in (one.drifted, one.coherent):
+            if more is not None:
+                print(more, flush=True)
     return rows_of(name, case, found, failed)
 
 
@@ -202,3 +136,9 @@ def rows_of(name: str, case: Case, found: list[Judged], failed: list[str]) -> It
         yield at_most(f"{name}: worst 1 - F of permutations over {goals['excess']:g} floors", over, "", goals["slack"])
         worst = max(float(one.permutations.max()) for one in found)
         yield at_most(f"{name}: worst 1 - F of permutations", worst, "", 1e-3)
+    corrected = [one.drifted for one in found if one.drifted is not None]
+    if corrected:
+        yield from drift_rows(name, case, corrected)
+    lit = [one.coherent for one in found if one.coherent is not None]
+    if lit:
+        yield from coherent_rows(name, lit)
