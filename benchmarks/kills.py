@@ -1,10 +1,10 @@
 """Calibrations that are killed at random moments and taken up again: are they as if they never were?
 
-``python benchmarks/kills.py`` kills 200 times, ``--quick`` 20 times; ``--json FILE`` writes the figures. Seven kills of
-ten hit a short run that does little but write (journal, netCDF file, record): half of them anywhere, half in its last
-calls. The others hit `calibration.calibrate`, on a homodyne chip of two ports and on a bare mesh of three, at a random
-CPU time. After every kill each file is opened; every run that reached its end is compared with one that was not
-killed, bit for bit.
+``python benchmarks/kills.py`` kills 200 times, ``--quick`` 20 times, ``--kills N`` N times; ``--only NAME`` one kind of
+run; ``--json FILE`` writes the figures. Half of the kills hit a short run that does little but write (journal, netCDF
+file, record): half of them anywhere, half in its last calls. The others hit `calibration.calibrate`: on a homodyne chip
+of two ports at a random CPU time, and on a bare mesh of four ports by SIGKILL from outside at a random moment. After
+every kill each file is opened; every run that reached its end is compared with one that was not killed, bit for bit.
 """
 
 import argparse
@@ -16,6 +16,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+SHARES = {"short run": 0.5, "homodyne chip": 0.2, "bare mesh": 0.3}
+"""Part of the kills for each kind of run."""
 LAST_EVENTS = 3000
 """Calls at the end of the short run: netCDF file, removal of the journal, record."""
 
@@ -34,6 +36,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kill calibrations at random moments, resume them, compare.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
     parser.add_argument("--quick", action="store_true", help="20 kills")
+    parser.add_argument("--kills", type=int, help="number of kills")
+    parser.add_argument("--only", choices=sorted(SHARES), help="kill only this kind of run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     arguments = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -44,12 +48,13 @@ def main() -> None:
     from _harness import row_table, threads, versions, write_rows
     from killed_runs import CALIBRATE, MESH, SEARCH, calibrations
 
-    total = 20 if arguments.quick else 200
+    total = arguments.kills or (20 if arguments.quick else 200)
+    shares = SHARES if arguments.only is None else {arguments.only: 1.0}
+    tasks = {"short run": SEARCH, "homodyne chip": CALIBRATE, "bare mesh": MESH}
     rng = np.random.default_rng(arguments.seed)
     rows = []
-    for name, task, share in (
-        ("short run", SEARCH, 0.7), ("homodyne chip", CALIBRATE, 0.15), ("bare mesh", MESH, 0.15),
-    ):  # fmt: skip
+    for name, share in shares.items():
+        task = tasks[name]
         with tempfile.TemporaryDirectory() as folder, calibrations() as children:
             tally = kill_often(children, name, task, round(share * total), rng, Path(folder))
         rows += figures(name, tally)
@@ -66,14 +71,17 @@ def kill_often(children: object, name: str, task: dict, kills: int, rng: object,
     from killed_runs import KILLED, Outcome, unreadable
 
     tally = Tally()
-    assert children.run(folder / "reference", task) == 0
+    children.begin(folder / "reference", task)  # returns once everything is loaded
+    begun = time.perf_counter()
+    assert children.end() == 0
+    wall_s = time.perf_counter() - begun
     reference = Outcome.of(folder / "reference")
     while tally.kills < kills:
         place = folder / f"run_{tally.runs}"
         tally.runs += 1
         status = KILLED[0]
         while status != 0:
-            moment = random_moment(task, reference, rng) if tally.kills < kills else {}
+            moment = random_moment(task, reference, wall_s, rng) if tally.kills < kills else {}
             status = children.run(place, task, **moment)
             tally.kills += status in KILLED
             bad, _ = unreadable(place)
@@ -90,8 +98,10 @@ def kill_often(children: object, name: str, task: dict, kills: int, rng: object,
     return tally
 
 
-def random_moment(task: dict, reference: object, rng: object) -> dict:
-    """When to kill: a count of calls for the short run, a CPU time for the other."""
+def random_moment(task: dict, reference: object, wall_s: float, rng: object) -> dict:
+    """When to kill: at a count of calls, a CPU time, or any time."""
+    if task.get("kind") == "mesh":
+        return {"wall_s": float(rng.uniform(0.0, wall_s))}
     if task["what"] == "calibrate":
         return {"cpu_s": float(rng.uniform(0.0, reference.cpu_s))}
     first = max(1, reference.events - LAST_EVENTS) if rng.random() < 0.5 else 1

@@ -2,7 +2,7 @@
 
 from calibration._active import Design, choose_settings, random_candidates
 from calibration._broadcast import broadcast_record, require_same_record
-from calibration._calibrate import Verification, calibrate, verify
+from calibration._calibrate import calibrate
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._curves_extreme import Extreme, find_extreme
 from calibration._curves_figures import plot_common_ground, plot_phase_curve, plot_resistance
@@ -47,6 +47,7 @@ from calibration._resistance import ResistanceFit, fit_resistance
 from calibration._run_file import RunData, read_run
 from calibration._start import Start, find_start
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
+from calibration._verification import Verification, verify
 from optinc_hw.bench import CalibrationRecord
 
 __all__ = [

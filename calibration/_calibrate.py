@@ -1,18 +1,17 @@
-"""The whole calibration of a chip, and the check of an old one."""
+"""The whole calibration of a chip."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from calibration._homodyne_run import run_homodyne, verify_homodyne
+from calibration._homodyne_run import run_homodyne
 from calibration._journal_run import Argument
 from calibration._mesh_calibrate import READINGS_PER_HEATER
-from calibration._mesh_run import held_out_by_default, run_mesh, verify_mesh
+from calibration._mesh_run import held_out_by_default, run_mesh
 from calibration._outcome import finish
 from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
 from calibration._session import Progress
@@ -29,8 +28,8 @@ GOOD_RESIDUAL_OVER_NOISE = 3.0
 """`verify` calls a record good up to this, and `calibrate` warns beyond it."""
 SETTINGS_PER_HEATER = 10
 HELD_OUT = 200
-_CALIBRATION_STREAM, _VERIFICATION_STREAM = 0, 1
-"""First words of the two seeds: a verification never repeats settings of the calibration."""
+_CALIBRATION_STREAM = 0
+"""First word of the seed: verifications and corrections of drift never repeat a calibration's settings."""
 
 
 def calibrate(
@@ -152,74 +151,6 @@ def _judge(residual: float, doubt: str, path: Path) -> None:
             residual,
             GOOD_RESIDUAL_OVER_NOISE,
         )
-
-
-@dataclass(frozen=True)
-class Verification:
-    """How well a record still describes its chip.
-
-    Parameters
-    ----------
-    residual_over_noise
-        Rms prediction error of fresh random settings over the noise.
-    recorded
-        The same figure when the record was made.
-    age_s
-        Age of the record in s.
-    settings
-        Number of settings read.
-    good
-        Whether the residual is at most `GOOD_RESIDUAL_OVER_NOISE`.
-    tvd
-        Mean total variation distance between predicted and measured shares of a bare mesh's outputs; None otherwise.
-    """
-
-    residual_over_noise: float
-    recorded: float
-    age_s: float
-    settings: int
-    good: bool
-    tvd: float | None = None
-
-
-def verify(
-    bench: Bench, record: CalibrationRecord, *, settings: int = 40, seed: int = 1, progress: Progress | None = None
-) -> Verification:
-    """Compare fresh readings at random settings with a record's predictions; leaves the chip dark.
-
-    Parameters
-    ----------
-    bench
-        An open bench.
-    record
-        The record to check.
-    settings
-        Number of random settings.
-    seed
-        Seed of the settings; none of them are those of a calibration.
-    progress
-        Called with (stage, done, total).
-
-    Raises
-    ------
-    CalibrationError
-        If the record is of another layout, a detector is out of range, or settings or seed are too small.
-    """
-    if settings < 1 or seed < 0:
-        raise CalibrationError(f"settings = {settings}, seed = {seed}: at least 1 setting and a seed of at least 0")
-    if record.ports != bench.layout.ports:
-        raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
-    if not bench.layout.admits(record.layout):
-        raise CalibrationError("the record is of a chip with other MZIs or other stuck phases than chip.yaml describes")
-    rng, tvd = np.random.default_rng((_VERIFICATION_STREAM, seed)), None
-    with dark_afterwards(bench):
-        if bench.layout.bare:
-            residual, tvd = verify_mesh(bench, record, settings, rng, progress or silent)
-        else:
-            residual = verify_homodyne(bench, record, settings, rng, progress or silent)
-    age = (datetime.now(UTC) - record.provenance.created_utc).total_seconds()
-    good = residual <= GOOD_RESIDUAL_OVER_NOISE
-    return Verification(residual, record.quality.residual_over_noise, age, settings, good, tvd)
 
 
 def _require_known_mesh(bench: Bench) -> None:

@@ -7,14 +7,13 @@ import numpy as np
 from calibration._electrical import measure_resistances, noise_model, use_resistances
 from calibration._journal import Journal
 from calibration._journal_probe import JournaledProbe
-from calibration._mesh_calibrate import calibrate_mesh, measure_random, total_variation_of
-from calibration._mesh_fit import residual_over_noise_of
+from calibration._mesh_calibrate import calibrate_mesh
 from calibration._outcome import Outcome
 from calibration._probe import BenchProbe
 from calibration._run_file import RunFile
 from calibration._session import Array, Progress, Session
 from calibration._twin_fit import NoiseModel
-from optinc_hw.bench import Bench, CalibrationRecord
+from optinc_hw.bench import Bench
 
 DARK_READINGS = 10
 NOISE_READINGS = 8
@@ -101,14 +100,3 @@ def _noise(probe: JournaledProbe, dark: Array, rng: np.random.Generator) -> Nois
     lit = np.zeros(NOISE_READINGS, dtype=np.intp)
     readings = probe.measure("noise", np.tile(power, (NOISE_READINGS, 1)), lit)
     return noise_model(dark, readings)
-
-
-def verify_mesh(
-    bench: Bench, record: CalibrationRecord, settings: int, rng: np.random.Generator, progress: Progress
-) -> tuple[float, float]:
-    """Residual over noise, and total variation distance, of a record's predictions of fresh random settings."""
-    twin = record.twin()
-    probe = BenchProbe(bench, record.resistance_ohm, record.resistance_beta_per_w, twin.dark_w, progress)
-    data = measure_random(probe, twin, rng, "verification", settings, progress)
-    noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
-    return residual_over_noise_of(twin, data, noise), total_variation_of(twin, data)

@@ -198,7 +198,7 @@ def verification_table(verification: "Verification") -> Table:
     if verification.tvd is not None:
         table.add_row("total variation distance, now", f"{100 * verification.tvd:.3f} %")
     table.add_row("age of the record", f"{verification.age_s / 3600.0:.1f} h")
-    table.add_row("verdict", "[green]good[/]" if verification.good else "[bold red]calibrate again[/]")
+    table.add_row("verdict", "[green]good[/]" if verification.good else "[bold red]no longer good[/]")
     return table
 
 

@@ -1,10 +1,12 @@
 """Kills calibrations at chosen moments and takes them up again; for the tests and for benchmarks/kills.py."""
 
 import json
+import os
+import select
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from calibration import CalibrationRecord, RunData, read_run
 
 KILLED = (-signal.SIGKILL, -signal.SIGVTALRM)
 CALIBRATE = {"what": "calibrate", "ports": 2, "settings": 30, "held_out": 10, "seed": 1}
-MESH = {"what": "calibrate", "kind": "mesh", "ports": 3, "budget": 250, "held_out": 10, "seed": 1}
+MESH = {"what": "calibrate", "kind": "mesh", "ports": 4, "budget": 220, "held_out": 10, "seed": 1}
 SEARCH = {"what": "search", "seed": 5}
 
 
@@ -54,9 +56,15 @@ class Children:
         assert line, "the process that runs calibrations ended; see its messages"
         return line
 
-    def run(self, folder, task, kill_at=None, cpu_s=None):
-        """Run until it is over or killed; returns its exit status."""
-        self.begin(folder, task, kill_at, cpu_s)
+    def run(self, folder, task, kill_at=None, cpu_s=None, wall_s=None):
+        """Run until it is over or killed; returns its exit status.
+
+        ``wall_s`` is the time in s after which SIGKILL is sent from here, wherever the child is: in a system call too.
+        """
+        child = self.begin(folder, task, kill_at, cpu_s)
+        if wall_s is not None and not select.select([self.process.stdout], [], [], wall_s)[0]:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(child, signal.SIGKILL)
         return self.end()
 
 

@@ -116,3 +116,11 @@ def test_verify_programs_targets_and_draws_them(calibrated, tmp_path):
     assert shown.exit_code == 1
     assert "cannot write the picture" in shown.stderr
     assert "permutation 0" in shown.stdout
+
+
+def test_verify_says_what_has_changed(folder):
+    result = run("verify", folder, "--simulate")
+    assert result.exit_code == 1
+    assert "no longer good" in result.stdout
+    assert "no longer describes this chip" in result.stderr
+    assert "optinc recalibrate" in result.stderr

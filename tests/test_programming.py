@@ -1,57 +1,33 @@
 """Programmed targets on a simulated bench whose record is the truth about its chip, or a wrong one."""
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 from test_bench_record import make_record
+from true_records import TrueMesh
 
-from calibration import CalibrationRecord, plot_programming, random_targets, verify_programming
+from calibration import plot_programming, random_targets, verify_programming
 from optinc_hw import Bench
-from optinc_hw.bench.record import Quality
 from optinc_hw.errors import CalibrationError, MatrixError
-from optinc_hw.units import dbm_to_watt
-from simulated_instruments import HiddenChip, HiddenEffects
 
-PORTS, SEED, PRESET = 4, 2, "method_b"
-CHIP = {"preset": PRESET, "ports": PORTS, "seed": SEED}
+PORTS = 4
 
 
 @pytest.fixture(scope="module")
-def truth():
-    """The twin of the hidden chip, and its heaters' resistances."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-        from _truth import true_twin
-    effects = HiddenEffects.preset(PRESET)
-    chip = HiddenChip.from_seed(SEED, PORTS, inputs="ports", receivers="power", effects=effects)
-    return true_twin(chip, dbm_to_watt(10.0)), chip.parameters, effects
+def mesh():
+    return TrueMesh.of("method_b", PORTS, 2)
 
 
-def record_of(truth, **changes):
-    twin, parameters, effects = truth
-    law = parameters.resistance_ohm, parameters.resistance_growth_per_w
-    nothing = np.zeros(len(twin.offset))
-    quality = Quality(
-        residual_over_noise=1.0, held_out_settings=10, readings=100, noise_relative=effects.noise_relative,
-        noise_floor_w=effects.noise_floor_w,
-    )  # fmt: skip
-    provenance = make_record().provenance
-    return CalibrationRecord.from_twin(replace(twin, **changes), *law, (nothing, nothing), quality, provenance)
-
-
-def verified(record, targets):
-    with Bench.simulated(PORTS, SEED, kind="mesh", chip=CHIP) as bench:
+def verified(mesh, record, targets):
+    with mesh.bench() as bench:
         found = verify_programming(bench, record, targets)
         assert not bench.voltages.any()
         assert bench.readings == PORTS * len(targets)
     return found
 
 
-def test_targets_come_out_as_the_true_twin_predicts(truth):
+def test_targets_come_out_as_the_true_twin_predicts(mesh):
     targets = random_targets(PORTS, 2, np.random.default_rng(1))
-    found = verified(record_of(truth), targets)
+    found = verified(mesh, mesh.record(), targets)
     assert [one.name for one in found.targets] == ["Haar 0", "Haar 1", "permutation 0", "permutation 1"]
     for one in found.targets:
         assert one.target == pytest.approx(targets[one.name])
@@ -74,28 +50,27 @@ def test_targets_come_out_as_the_true_twin_predicts(truth):
     assert content["targets"][2]["limiting"][0]["cause"] == "clipped"
 
 
-def test_a_wrong_twin_shows_in_noise_units_and_in_the_distance_from_it(truth):
-    twin = truth[0]
+def test_a_wrong_twin_shows_in_noise_units_and_in_the_distance_from_it(mesh):
+    twin = mesh.twin
     wrong = twin.offset.copy()
     wrong[twin.layout.heater_index["mzi_1_1_theta"]] += 0.3
-    found = verified(record_of(truth, offset=wrong), random_targets(PORTS, 1, np.random.default_rng(1)))
+    found = verified(mesh, mesh.record(offset=wrong), random_targets(PORTS, 1, np.random.default_rng(1)))
     for one in found.targets:
         assert one.rms_error_over_noise > 20.0
         assert one.tvd_from_twin > 0.01
         assert one.fidelity > 0.9  # it believes in itself
 
 
-def test_a_dead_detector_is_an_error_against_the_twin(truth):
-    chip = {**CHIP, "truth": {"dead_detectors": ["rx_1"]}}
-    with Bench.simulated(PORTS, SEED, kind="mesh", chip=chip) as bench:
-        found = verify_programming(bench, record_of(truth), {"identity": np.eye(PORTS)})
+def test_a_dead_detector_is_an_error_against_the_twin(mesh):
+    with mesh.bench(truth={"dead_detectors": ["rx_1"]}) as bench:
+        found = verify_programming(bench, mesh.record(), {"identity": np.eye(PORTS)})
     (one,) = found.targets
     assert one.measured.sum(axis=0) == pytest.approx(np.ones(PORTS))
     assert one.rms_error_over_noise > 20.0
 
 
-def test_the_picture_shows_target_prediction_measurement_and_difference(truth, tmp_path):
-    found = verified(record_of(truth), random_targets(PORTS, 1, np.random.default_rng(3)))
+def test_the_picture_shows_target_prediction_measurement_and_difference(mesh, tmp_path):
+    found = verified(mesh, mesh.record(), random_targets(PORTS, 1, np.random.default_rng(3)))
     figure = plot_programming(found)
     panels = [axes for axes in figure.axes if axes.images]
     assert len(panels) == 8
@@ -106,9 +81,9 @@ def test_the_picture_shows_target_prediction_measurement_and_difference(truth, t
     assert len([axes for axes in plot_programming(found, most=1).axes if axes.images]) == 4
 
 
-def test_what_cannot_be_programmed_is_refused_before_anything_is_driven(truth):
-    record = record_of(truth)
-    with Bench.simulated(PORTS, SEED, kind="mesh", chip=CHIP) as bench:
+def test_what_cannot_be_programmed_is_refused_before_anything_is_driven(mesh):
+    record = mesh.record()
+    with mesh.bench() as bench:
         with pytest.raises(CalibrationError, match="no target"):
             verify_programming(bench, record, {})
         with pytest.raises(MatrixError, match="unitary"):

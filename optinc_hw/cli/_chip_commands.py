@@ -181,7 +181,7 @@ def verify(
         if programming is not None and picture is not None:
             _draw(programming, picture)
         if not verification.good:
-            complain("the record no longer describes this chip; run optinc calibrate")
+            complain("the record no longer describes this chip", verification.reason or "run optinc calibrate")
             raise typer.Exit(EXIT_FAILURE)
 
 
