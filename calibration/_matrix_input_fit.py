@@ -32,9 +32,11 @@ class InputFit:
     readings
         Readings (B, n) in W; NaN is left out.
     features
-        What phases are linear in (B, F): 1, then heat of each heater from its mean.
+        What phases are linear in (B, F): 1, then heat of each heater from its mean, then squares of heats from theirs.
     prior
-        Precisions (F - 1, n - 1, n - 1) of the inputs' coefficients of each heat.
+        Precisions (F - 1, n - 1, n - 1) of the inputs' coefficients of each heat and square.
+    heats
+        Number of heats; how large their coefficients are is learned, that of squares is known.
     noise
         Noise of a reading.
     """
@@ -44,6 +46,7 @@ class InputFit:
     readings: Array
     features: Array
     prior: Array
+    heats: int
     noise: NoiseModel
 
     def part(self, which: slice) -> "InputFit":
@@ -55,7 +58,7 @@ class InputFit:
 
     def constant(self) -> "InputFit":
         """Return the same with phases that do not depend on heat."""
-        return replace(self, features=self.features[:, :1], prior=self.prior[:0])
+        return replace(self, features=self.features[:, :1], prior=self.prior[:0], heats=0)
 
 
 def predicted_powers(data: InputFit, solution: Array) -> Array:
@@ -94,17 +97,18 @@ def with_learned_widths(data: InputFit, solution: Array) -> InputFit:
     The sum of squares of the coefficients over their prior widths is compared with the number of coefficients that the
     data determine.
     """
-    if not len(data.prior):
+    heats = data.heats
+    if not heats:
         return data
-    inputs = len(solution) - 1
+    inputs, features = len(solution) - 1, len(data.prior)
     posterior = np.linalg.inv(fit_weight(data, solution))[inputs:, inputs:]
-    by_heat = posterior.reshape(inputs, len(data.prior), inputs, len(data.prior))
-    within = np.einsum("ifkf->fik", by_heat)
-    undetermined = float(np.einsum("fik,fki->", data.prior, within))
-    determined = inputs * len(data.prior) - undetermined
-    size = float(np.einsum("if,fik,kf->", solution[1:, 1:], data.prior, solution[1:, 1:]))
+    within = np.einsum("ifkf->fik", posterior.reshape(inputs, features, inputs, features)[:, :heats, :, :heats])
+    undetermined = float(np.einsum("fik,fki->", data.prior[:heats], within))
+    determined = inputs * heats - undetermined
+    coefficients = solution[1:, 1 : heats + 1]
+    size = float(np.einsum("if,fik,kf->", coefficients, data.prior[:heats], coefficients))
     scale = np.clip(size / max(determined, 1.0), *_WIDTH_SCALES)
-    return replace(data, prior=data.prior / scale)
+    return replace(data, prior=np.concatenate([data.prior[:heats] / scale, data.prior[heats:]]))
 
 
 def fit_weight(data: InputFit, solution: Array) -> Array:

@@ -1,9 +1,9 @@
 """Phases of a mesh's inputs: what powers of single inputs never show, found from coherent light in several of them.
 
 With one lit input a phase before the mesh changes no power.  A twin that was calibrated so predicts every single input
-and no coherent combination: the n - 1 relative input phases, and how every heater's heat moves them, are missing.  In
-the twin's own parameters they are combinations of external phases: a phase on an input, pushed through the mesh until
-it sits on heated arms only (`input_effect`).
+and no coherent combination: the n - 1 relative input phases, how every heater's heat moves them, and the curvature of
+heaters in front of everything, are missing.  In the twin's own parameters they are combinations of external phases: a
+phase on an input, pushed through the mesh until it sits on heated arms only (`input_effect`).
 """
 
 from dataclasses import dataclass, replace
@@ -37,6 +37,8 @@ _OWN_SIGMA, _CROSSTALK_SIGMA, _DECAY_PITCHES, _FAR_SIGMA = 0.05, 0.02, 1.5, 1e-5
 
 Their common size is learned from the data.
 """
+_LEAST_CURVATURE = 1e-4
+"""Least prior width in 1/rad of the curvature of heaters in front of everything; else it is that of the others."""
 _WIDTH_ROUNDS = 3
 _RELEVANT = 1e-4
 """Heat of heaters whose prior width on every input phase is below this is left out of the fit."""
@@ -44,7 +46,7 @@ _RELEVANT = 1e-4
 
 @dataclass(frozen=True)
 class InputPhases:
-    """Phases of a mesh's inputs relative to input 0, ``offset + crosstalk @ (efficiency * power)``.
+    """Phases of a mesh's inputs relative to input 0, linear in heat but for what ``curvature`` adds.
 
     Parameters
     ----------
@@ -52,13 +54,18 @@ class InputPhases:
         Phases (n,) in rad at zero heater power, to be added to what the given twin holds; 0 for input 0.
     crosstalk
         Rows (n, H) to be added likewise, relative to each heater's own phase in the given twin.
+    curvature
+        Curvatures (H,) in 1/rad to be added to the given twin's; 0 but for heaters in front of everything.
     mean_sigma
         Standard deviations (n,) in rad of the phases at the data's mean powers.
     covariance
-        Posterior covariance of the phases at mean powers (n - 1 entries, of inputs 1 to n - 1) and then of the fitted
-        crosstalk, entry ``(i - 1) * len(heaters) + k`` for input i and heater ``heaters[k]``.
+        Posterior covariance of the phases at mean powers (n - 1 entries, of inputs 1 to n - 1) and then of coefficients
+        of heat, entry ``(i - 1) * (len(heaters) + len(bent)) + k`` for input i: of the heat of ``heaters``, then of the
+        squares of that of ``bent``.
     heaters
         Heaters whose heat on the inputs was fitted; of all others it is less than `_RELEVANT` beforehand.
+    bent
+        Heaters whose curvature was fitted.
     twin
         The given twin with all this in its own terms.
     chi
@@ -76,9 +83,11 @@ class InputPhases:
 
     offset: Array
     crosstalk: Array
+    curvature: Array
     mean_sigma: Array
     covariance: Array
     heaters: NDArray[np.intp]
+    bent: NDArray[np.intp]
     twin: TwinParameters
     chi: float
     held_out_chi: float
@@ -103,6 +112,12 @@ def input_effect(layout: ChipLayout) -> Array:
             before[upper], before[upper + 1] = phi, behind[upper] + behind[upper + 1] - phi
         behind = before
     return behind
+
+
+def heaters_before_all(effect: Array) -> NDArray[np.intp]:
+    """Return the heaters whose phases are nothing but phases of inputs, given `input_effect`."""
+    of_inputs = np.linalg.pinv(effect) @ effect
+    return np.flatnonzero(np.abs(of_inputs - np.eye(len(of_inputs))).max(axis=0) < 1e-9)
 
 
 def find_input_phases(
@@ -152,27 +167,31 @@ def find_input_phases(
     _check(twin, powers, lit, readings)
     effect = input_effect(twin.layout)
     heaters, prior = _crosstalk_prior(twin.layout, effect)
+    bent, bent_prior = _curvature_prior(twin, effect)
     drive = twin.efficiency * twin.layout.movable * powers
-    mean = drive.mean(axis=0)
-    features = np.concatenate([np.ones((len(drive), 1)), (drive - mean)[:, heaters]], axis=1)
-    fit_data = InputFit(_matrices(twin, powers), lit * twin.input_amplitude, readings, features, prior, noise)
+    heats = np.concatenate([drive[:, heaters], drive[:, bent] ** 2], axis=1)
+    mean = heats.mean(axis=0)
+    fit_data = InputFit(
+        _matrices(twin, powers), lit * twin.input_amplitude, readings, np.insert(heats - mean, 0, 1.0, axis=1),
+        np.concatenate([prior, bent_prior]), len(heaters), noise,
+    )  # fmt: skip
     train = len(powers) - max(1, round(HELD_OUT_SHARE * len(powers)))
-    before = _chi(fit_data, np.zeros((twin.ports, features.shape[1])))
+    before = _chi(fit_data, np.zeros((twin.ports, heats.shape[1] + 1)))
     first, _ = _learned(fit_data.part(slice(0, train)), seed, None)
     held_out = _chi(fit_data.part(slice(train, None)), first)
     solution, weighted = _learned(fit_data, seed, first)
     covariance = np.asarray(np.linalg.inv(fit_weight(weighted, solution)), dtype=np.float64)
-    crosstalk = np.zeros((twin.ports, len(mean)))
-    crosstalk[:, heaters] = solution[:, 1:]
-    offset = solution[:, 0] - crosstalk @ mean
+    crosstalk, curvature = np.zeros((twin.ports, len(twin.offset))), np.zeros(len(twin.offset))
+    crosstalk[:, heaters] = solution[:, 1 : len(heaters) + 1]
+    curvature[bent] = np.diagonal(effect.T[bent] @ solution[:, len(heaters) + 1 :])
+    offset = solution[:, 0] - solution[:, 1:] @ mean
     sigma = np.concatenate([[0.0], np.sqrt(np.diagonal(covariance)[: twin.ports - 1])])
     verdict, reason = _judge(held_out, sigma)
-    wrapped = np.angle(np.exp(1j * offset))
-    corrected = _corrected(twin, effect, offset, crosstalk)
-    chi = _chi(fit_data, solution)
+    corrected = _corrected(twin, effect, offset, crosstalk, curvature)
     return InputPhases(
-        wrapped, crosstalk, sigma, covariance, heaters, corrected, chi, held_out, before, verdict, reason
-    )
+        np.angle(np.exp(1j * offset)), crosstalk, curvature, sigma, covariance, heaters, bent, corrected,
+        _chi(fit_data, solution), held_out, before, verdict, reason,
+    )  # fmt: skip
 
 
 def coherent_readings(twin: TwinParameters, power_w: ArrayLike, fields: ArrayLike) -> Array:
@@ -246,6 +265,21 @@ def _crosstalk_prior(layout: ChipLayout, effect: Array) -> tuple[NDArray[np.intp
     return np.array(chosen, dtype=np.intp), np.array(precisions).reshape(-1, n - 1, n - 1)
 
 
+def _curvature_prior(twin: TwinParameters, effect: Array) -> tuple[NDArray[np.intp], Array]:
+    """Find the heaters in front of everything, and prior precisions (len, n - 1, n - 1) of what their squares do.
+
+    Powers show the curvatures of the others, and so how large these may be.
+    """
+    bent = heaters_before_all(effect)
+    bent = bent[twin.layout.movable[bent]]
+    others = np.delete(twin.curvature, bent)
+    sigma = max(_LEAST_CURVATURE, float(np.sqrt(np.mean(others**2))) if len(others) else 0.0)
+    inputs = np.linalg.pinv(effect)[bent]
+    by_input = (inputs - inputs[:, :1])[:, 1:]
+    covariance = sigma**2 * (by_input[:, :, None] * by_input[:, None, :] + 1e-4 * np.eye(twin.ports - 1))
+    return bent, np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+
+
 def _chi(data: InputFit, solution: Array) -> float:
     predicted = predicted_powers(data, solution)
     deviation = (predicted - data.readings) / data.noise.sigma(predicted)
@@ -277,10 +311,14 @@ def _judge(held_out: float, sigma: Array) -> tuple[Literal["good", "partial", "p
     return ("partial" if reasons else "good"), "; ".join(reasons)
 
 
-def _corrected(twin: TwinParameters, effect: Array, offset: Array, crosstalk: Array) -> TwinParameters:
+def _corrected(
+    twin: TwinParameters, effect: Array, offset: Array, crosstalk: Array, curvature: Array
+) -> TwinParameters:
     """Put input phases into a twin; heat on a heater's own phase goes into its efficiency."""
     every = twin.crosstalk + effect.T @ crosstalk
     own = np.diagonal(every).copy()
+    bend = twin.second_order[0] + twin.curvature + curvature
     return replace(
-        twin, offset=twin.offset + effect.T @ offset, efficiency=twin.efficiency * own, crosstalk=every / own
-    )
+        twin, offset=twin.offset + effect.T @ offset, efficiency=twin.efficiency * own, crosstalk=every / own,
+        curvature=bend / own**2 - twin.second_order[0],
+    )  # fmt: skip

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._matrix_inputs import heaters_before_all
 from calibration._session import Array
 from optinc_hw.photonics import TwinParameters
 
 BLOCKS = (
-    "offset", "efficiency", "crosstalk", "mesh_eta", "arm_loss", "mzi_transmission", "input_amplitude",
+    "offset", "efficiency", "crosstalk", "curvature", "mesh_eta", "arm_loss", "mzi_transmission", "input_amplitude",
     "output_transmission", "gain",
 )  # fmt: skip
 """Parameters that are looked at, in their order; positive ones by their logarithms."""
@@ -33,6 +34,7 @@ def parameter_names(twin: TwinParameters) -> dict[str, list[str]]:
         "offset": [f"offset of {name}" for name in heaters],
         "efficiency": [f"efficiency of {name}" for name in heaters],
         "crosstalk": [f"heat of {b} on {a}" for a in heaters for b in heaters if a != b],
+        "curvature": [f"curvature of {name}" for name in heaters],
         "mesh_eta": [f"{side} coupler of {mzi}" for mzi in mzis for side in ("first", "second")],
         "arm_loss": [f"arm loss of {mzi}_{arm}" for mzi in mzis for arm in ("theta", "phi")],
         "mzi_transmission": [f"transmission of {mzi}" for mzi in mzis],
@@ -70,11 +72,12 @@ def candidates(twin: TwinParameters, blocks: tuple[str, ...], effect: Array) -> 
     groups = [("input phase", "", _phases(sizes, effect))]
     for h, name in enumerate(heaters):
         groups.append(("heat on an input phase", f"heat of {name}: ", _heat(twin, sizes, effect, h)))
+    groups.append(("curvature of an input phase", "", _curvatures(sizes, effect)))
     groups.append(("loss", "", _losses(twin, sizes)))
     for kind, lead, full in groups:
         rows = _without(full, ~chosen)
         for number, row in enumerate(rows, start=1):
-            plain = kind != "loss" and len(rows) == len(full)
+            plain = kind in ("input phase", "heat on an input phase") and len(rows) == len(full)
             what = f"phase of input {number} against input 0: " if plain else ""
             yield kind, lead + what + readable(row, every), row[chosen]
 
@@ -98,7 +101,16 @@ def _heat(twin: TwinParameters, sizes: dict[str, int], effect: Array, heater: in
     off[~np.eye(count, dtype=bool)] = _start(sizes, "crosstalk") + np.arange(count * (count - 1))
     own = effect[1:, heater]
     rows[:, _start(sizes, "efficiency") + heater] = own
+    rows[:, _start(sizes, "curvature") + heater] = -2.0 * own * twin.curvature[heater]
     rows[:, off[others, heater]] = effect[1:, others] - own[:, None] * twin.crosstalk[others, heater]
+    return rows
+
+
+def _curvatures(sizes: dict[str, int], effect: Array) -> Array:
+    """Curvatures of heaters whose phase is nothing but a phase of inputs."""
+    alone = heaters_before_all(effect)
+    rows = np.zeros((len(alone), sum(sizes.values())))
+    rows[np.arange(len(alone)), _start(sizes, "curvature") + alone] = 1.0
     return rows
 
 

@@ -20,8 +20,8 @@ from optinc_hw.photonics import ChipElements, ChipModel, TwinParameters
 
 _HEAT = "heat on an input phase"
 _TYPICAL = {
-    "offset": 1.0, "efficiency": 0.05, "crosstalk": 0.02, "mesh_eta": 0.03, "arm_loss": 0.02, "mzi_transmission": 0.02,
-    "input_amplitude": 0.2, "output_transmission": 0.2, "gain": 0.05,
+    "offset": 1.0, "efficiency": 0.05, "crosstalk": 0.02, "curvature": 0.001, "mesh_eta": 0.03, "arm_loss": 0.02,
+    "mzi_transmission": 0.02, "input_amplitude": 0.2, "output_transmission": 0.2, "gain": 0.05,
 }  # fmt: skip
 """Typical sizes, by which parameters of different units are compared."""
 _ZERO = 1e-9
@@ -36,7 +36,8 @@ class InvisibleCombination:
     Parameters
     ----------
     kind
-        "input phase", "heat on an input phase", "loss" or, where the data are too few, "unseen by these data".
+        "input phase", "heat on an input phase", "curvature of an input phase", "loss" or, where the data are too few,
+        "unseen by these data".
     words
         What it is.
     direction
@@ -136,9 +137,10 @@ def invisible_combinations(
     unknown = [block for block in blocks if block not in BLOCKS]
     if unknown or not blocks:
         raise CalibrationError(f"blocks {unknown or blocks} are not known; choose from {', '.join(BLOCKS)}")
-    # Where heating is of second order, its effect on input phases is none of the twin's parameters.
-    twin = replace(twin, second_order=np.zeros(2))
     chosen = tuple(block for block in BLOCKS if block in blocks)
+    # Where heating is of second order, its effect on input phases is none of the chosen parameters.
+    bent = twin.curvature if "curvature" in chosen else np.zeros_like(twin.curvature)
+    twin = replace(twin, second_order=np.zeros(2), curvature=bent)
     jacobian, typical, names = _jacobian(twin, powers, light, noise, chosen)
     scaled = jacobian * typical
     _, values, right = np.linalg.svd(scaled, full_matrices=scaled.shape[0] < scaled.shape[1])
@@ -183,7 +185,9 @@ def _jacobian(
     off = ~np.eye(len(twin.offset), dtype=bool)
     parts = by_element | {
         "offset": by_phase,
-        "efficiency": (by_phase @ twin.crosstalk) * drive[:, None, :],
+        "efficiency": (by_phase @ twin.crosstalk + by_phase * (2.0 * twin.curvature * drive)[:, None, :])
+        * drive[:, None, :],
+        "curvature": by_phase * drive[:, None, :] ** 2,
         "crosstalk": (by_phase[:, :, :, None] * drive[:, None, None, :])[:, :, off]
         if "crosstalk" in blocks
         else by_phase,

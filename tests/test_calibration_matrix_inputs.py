@@ -46,11 +46,15 @@ def bare_twin(ports, seed, mesh=None):
         gain=rng.normal(1.0, 0.05, ports),
         input_amplitude=rng.normal(0.9, 0.03, ports),
         arm_loss=0.005 * rng.standard_normal((mzis, 2)),
+        curvature=0.001 * rng.standard_normal(heaters),
     )
 
 
 def as_powers_left_it(truth, rng):
-    """A twin with the same powers of single inputs: other input phases, other heat on them (of plausible size)."""
+    """A twin with the same powers of single inputs: other input phases, other heat on them (of plausible size).
+
+    A phi in front of everything is an input's phase, and so is its curvature.
+    """
     effect, heaters = input_effect(truth.layout), len(truth.offset)
     turned = rng.uniform(-np.pi, np.pi, truth.ports)
     sites = truth.layout.heater_sites
@@ -58,9 +62,12 @@ def as_powers_left_it(truth, rng):
     heat = 0.02 * np.exp(-reach / 1.5) * rng.standard_normal((truth.ports, heaters))
     crosstalk = truth.crosstalk + effect.T @ heat
     own = np.diagonal(crosstalk)
+    curvature = truth.curvature / own**2
+    curvature[[truth.layout.mesh_phi[cell] for cell in truth.layout.mesh.columns[0]]] = 0.0
     return replace(
-        truth, offset=truth.offset + effect.T @ turned, efficiency=truth.efficiency * own, crosstalk=crosstalk / own
-    )
+        truth, offset=truth.offset + effect.T @ turned, efficiency=truth.efficiency * own, crosstalk=crosstalk / own,
+        curvature=curvature,
+    )  # fmt: skip
 
 
 def take(truth, count, rng, fields=None, noise=NOISE):
@@ -119,6 +126,9 @@ def test_coherent_readings_make_the_twin_predict_coherent_light_in_all_ports(por
     assert still == pytest.approx(single, rel=1e-10)
     assert found.offset[0] == found.mean_sigma[0] == 0.0
     assert found.mean_sigma[1:].max() < 0.01
+    in_front = [int(truth.layout.mesh_phi[cell]) for cell in truth.layout.mesh.columns[0]]
+    assert sorted(found.bent) == sorted(in_front)
+    assert found.twin.curvature[in_front] == pytest.approx(truth.curvature[in_front], abs=3e-4)
 
 
 def test_two_lit_ports_do_too_with_more_readings():
@@ -241,6 +251,7 @@ def test_single_inputs_leave_exactly_the_input_phases_and_movable_losses_open(po
     assert kinds == {
         "input phase": ports - 1,
         "heat on an input phase": (ports - 1) * heaters,
+        "curvature of an input phase": ports // 2,  # of phis in front of everything
         "loss": losses,  # MZIs, inputs and gains: K + 2 n
     }
     values = found.singular_values / found.singular_values[0]
@@ -279,13 +290,13 @@ def test_losses_without_losses_of_arms(ports, gains, open_):
 def test_the_report_says_it_in_words():
     twin = bare_twin(3, 1)
     text = invisible_combinations(twin, *single_readings(twin, 80), NOISE).text()
-    assert text.startswith("23 of 66 combinations of parameters change no power of a single lit input")
+    assert text.startswith("24 of 72 combinations of parameters change no power of a single lit input")
     assert "phase of input 1 against input 0" in text
     assert "+1 gain of detector 0, -0.5 transmission of output 0" in text
     assert "complex conjugate" in text
     assert "heat on an input phase: 12 combinations" in text
     full = invisible_combinations(twin, *single_readings(twin, 80), NOISE).text(full=True)
-    assert len(full.splitlines()) == 25
+    assert len(full.splitlines()) == 26
 
 
 def test_data_that_see_less_are_said_to():
