@@ -13,6 +13,7 @@ _GROUPS = {
     "phases": ("offset",),
     "couplers": ("eta",),
     "losses and gains": ("loss", "output", "input"),
+    "curvatures of heaters": ("curvature",),
 }
 _UNSEEN = 1e-10
 """Share of the largest eigenvalue of the Fisher matrix below which a direction is not seen."""
@@ -61,13 +62,16 @@ class Identifiability:
             [
                 "powers with one lit port at a time (priors hold what they do not see):",
                 *(f"  {directions}" for directions in self.unseen),
+                "  heat of any heater on phases of inputs: not seen",
                 "  output phases and their crosstalk: not seen",
             ]
         )
 
 
 def identifiability(fit: MeshFit, data: MeshData, noise: NoiseModel) -> Identifiability:
-    """Find the null space of the Fisher matrix of phases, couplers, and losses with gains, the rest held.
+    """Find the null space of the Fisher matrix of phases, couplers, losses with gains, and curvatures, the rest held.
+
+    Kinds of parameters that the fit does not have are left out.
 
     Parameters
     ----------
@@ -83,6 +87,8 @@ def identifiability(fit: MeshFit, data: MeshData, noise: NoiseModel) -> Identifi
     rows = rows / noise.sigma(point.predicted)[..., None]
     found = []
     for group, blocks in _GROUPS.items():
+        if not fit.space.free.issuperset(blocks):
+            continue
         places = [fit.space.slices[block] for block in blocks]
         columns = np.concatenate([rows[..., place] for place in places], axis=-1)
         columns = columns.reshape(-1, columns.shape[-1])
@@ -98,7 +104,7 @@ def identifiability(fit: MeshFit, data: MeshData, noise: NoiseModel) -> Identifi
 def _labels(fit: MeshFit, block: str) -> list[str]:
     layout = fit.space.start.layout
     mzis = [f"mzi_{column}_{mode}" for column, mode in layout.mesh.mzis]
-    if block == "offset":
+    if block in ("offset", "curvature"):
         return list(layout.heaters)
     if block == "eta":
         return [f"{name} {which} coupler" for name in mzis for which in ("first", "second")]

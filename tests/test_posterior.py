@@ -62,12 +62,15 @@ def test_predictive_errors_are_those_that_happen():
 def test_powers_do_not_see_the_phases_of_the_inputs(ports):
     _, fit, data, _ = fitted(ports=ports)
     report = identifiability(fit, data, NOISE)
-    phases, couplers, losses = report.unseen
+    phases, couplers, losses, curvatures = report.unseen
     assert len(phases.directions) == ports - 1
     # A phase on one input is carried no further than to the first MZI that each mode meets.
     assert all(name.startswith(("mzi_0_", "mzi_1_", "mzi_2_0_")) and name.endswith("phi") for name in phases.names)
     assert len(couplers.directions) == 0
     assert len(losses.directions) > 0
+    # The phis in front of everything do not show at all.
+    assert curvatures.names == tuple(f"mzi_0_{mode}_phi" for mode in range(0, ports - 1, 2))
+    assert len(curvatures.directions) == ports // 2
     text = str(report)
     assert f"{ports - 1} of {ports * (ports - 1)} combinations are not seen" in text
     assert "output phases" in text
