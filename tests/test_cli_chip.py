@@ -124,3 +124,11 @@ def test_verify_says_what_has_changed(folder):
     assert "no longer good" in result.stdout
     assert "no longer describes this chip" in result.stderr
     assert "optinc recalibrate" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["discover", "verify"])
+def test_a_laser_at_another_wavelength_than_it_was_asked_for_is_named(folder, command, monkeypatch):
+    monkeypatch.setattr("drivers.SantecTSL570._ask_wavelength", lambda _: 1552.5e-9)
+    result = run(command, folder, "--simulate")
+    assert result.exit_code == 1
+    assert "wavelength is 1.5525e-06 m although 1.55" in result.stderr
