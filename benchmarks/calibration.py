@@ -3,7 +3,7 @@
 ``python benchmarks/calibration.py`` calibrates 20 chips of every case, ``--chips N`` fewer, ``--first SEED`` others,
 ``--only CASE`` one case, ``--quick`` two chips of the small cases; ``--json FILE`` writes every figure. Judges read the
 hidden chip's truth, the calibration never does: it sees the bench alone. The floor is what the same programming reaches
-with the truth itself. Records of 8 and 12 ports are also corrected for drift, and at 8 ports completed for coherent light
+with the truth itself. Records of 8 and 12 ports are also corrected for drift, those of 8 completed for coherent light
 in all ports. Fidelities have every column normalised and are maximised over port phases. Times are CPU seconds on one
 thread.
 """
