@@ -4,37 +4,33 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
-from calibration._curves_model import MAX_CURVATURE, Array, Projection, Sweep, Terms, design, grid_costs
+from calibration._curves_errors import standard_deviations
+from calibration._curves_model import MAX_CURVATURE, Array, Sweep, Terms, design
 from calibration._curves_search import OUTLIER_SHARE, Found, search
 from optinc_hw.errors import CalibrationError
 
-MIN_PERIODS = 0.8
+MIN_PERIODS = 0.5
 """Shortest sweep, in periods of the fringe, from which a phase curve is accepted."""
 MIN_CONTRAST = 25.0
-"""Smallest accepted ratio of fringe amplitude to residual rms."""
-MAX_RELATIVE_SIGMA = 0.03
+"""Smallest accepted ratio of fringe amplitude to noise."""
+MAX_RELATIVE_SIGMA = 0.07
 """Largest accepted standard deviation of an efficiency, relative to it."""
 MIN_POINTS = 8
-"""Fewest valid points at different powers (a phase curve has seven parameters)."""
-UNSEEN_HARMONIC = 0.005
-"""Second harmonic of the fringe, relative to it, that may be there without being seen (detectors are not linear)."""
-MIN_PERIODS_WITH_TERMS = 2.0
-"""Shortest sweep, in periods, that is accepted where the data ask for a gain, a harmonic or a second fringe."""
-MIN_PERIODS_UNCLEAR, CLEAR_CONTRAST = 1.5, 60.0
-"""Shortest sweep that is accepted with less than this contrast: noise hides what else there is in shorter ones."""
+"""Fewest valid points at different powers."""
+MIN_PERIODS_WITH = {
+    "background": 1.3, "curvature": 1.3, "drift": 1.3, "gain": 2.0, "harmonic": 2.0, "second": 2.0,
+}  # fmt: skip
+"""Shortest sweep, in periods, that is accepted where the data ask for a term beyond a plain fringe."""
+MAX_BACKGROUND = 2.0
+"""Largest accepted slope and bend of the readings together, at the end of a shorter sweep, relative to the fringe."""
 MAX_SECOND = 0.5
 """Largest accepted strength of a second fringe, relative to the first."""
-LONGEST_PERIOD = 0.3
+LONGEST_PERIOD = 0.1
 """Part of the longest searched period that lies inside the sweep, unless an efficiency range is given."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
 _TWO_PI = 2.0 * np.pi
-_NORMAL_95 = 1.96
-_UNSEEN_SIGMAS = 4.5
-_COMFORTABLE = 1.25
-_SHORTEST = 0.05
-_AS_GOOD = 3.0
+_COMFORTABLE, _MOST_PERIODS = 1.25, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,15 +208,11 @@ def fit_phase_curve(
     level, scale = _unit(readings)
     if scale == 0.0:
         return PhaseCurveFit.rejected("no clear fringe: the readings do not move")
-    sweep = _natural(power, readings, level, scale)
-    found = search(sweep, (low * span / 2.0, high * span / 2.0))
+    found = search(_natural(power, readings, level, scale), (low * span / 2.0, high * span / 2.0))
     fit = _describe(found, power, level, scale)
     reason = _complaint(fit, found, (low, high))
     if not reason:
         return replace(fit, good=True)
-    short = _short_periods(found.best.sweep, found.best.rms)
-    if short < MIN_PERIODS:
-        return replace(fit, reason=_too_short(short, span), needed_w=span * MIN_PERIODS / short)
     wanted = MIN_PERIODS if fit.periods < MIN_PERIODS else _COMFORTABLE
     return replace(fit, reason=reason, needed_w=span * wanted / fit.periods if fit.periods < wanted else np.nan)
 
@@ -263,9 +255,7 @@ def _describe(found: Found, power: Array, level: Array, scale: float) -> PhaseCu
     fringes = best.coefficients[3:5]
     amplitudes = np.hypot(*fringes)
     first, strength = int(np.argmax(amplitudes)), float(np.linalg.norm(amplitudes))
-    covariance = best.shape_covariance() * best.rms**2
-    # Residuals that follow a pattern may all pull the same way.
-    worst = np.sqrt(len(power)) if found.pattern else 1.0
+    turns_sigma, sagitta_sigma, offset_sigma = standard_deviations(best, first, found.pattern, middle / half)
     turns, sagitta = float(best.shape[0]), float(best.shape[1])
     curvature = sagitta / half**2
     cosine, sine = fringes[:, first]
@@ -275,10 +265,10 @@ def _describe(found: Found, power: Array, level: Array, scale: float) -> PhaseCu
     return PhaseCurveFit(
         efficiency=turns / half, offset=float(offset % _TWO_PI % _TWO_PI), amplitude=scale * float(amplitudes[first]),
         mean=float(level[first] + mean - slope * middle + bend * middle**2), slope=float(slope - 2.0 * bend * middle),
-        efficiency_sigma=float(worst * np.sqrt(covariance[0, 0])) / half,
-        offset_sigma=float(worst * _offset_sigma(best, first, covariance, middle / half)),
-        contrast=strength / best.rms if strength > 0.0 else 0.0, periods=turns / np.pi, good=False, reason="",
-        bend=float(bend), curvature=curvature, curvature_sigma=float(worst * np.sqrt(covariance[1, 1])) / half**2,
+        efficiency_sigma=turns_sigma / half,
+        offset_sigma=offset_sigma,
+        contrast=strength / best.noise if strength > 0.0 else 0.0, periods=turns / np.pi, good=False, reason="",
+        bend=float(bend), curvature=curvature, curvature_sigma=sagitta_sigma / half**2,
         detector=first, sweep_w=(float(power.min()), float(power.max())), clipped=found.clipped,
         outliers=found.outliers, terms=best.terms.names,
         second_efficiency=float(best.shape[-1]) / half if best.terms.second else float("nan"),
@@ -287,50 +277,29 @@ def _describe(found: Found, power: Array, level: Array, scale: float) -> PhaseCu
     )  # fmt: skip
 
 
-def _offset_sigma(best: Projection, first: int, covariance: Array, middle: float) -> float:
-    """Return the standard deviation of the phase at zero power; ``middle`` is where the sweep's middle lies."""
-    if not np.isfinite(covariance).all():
-        return float("inf")
-    linear, turned = best.linear_covariance(first)
-    cosine, sine = best.coefficients[3:5, first]
-    gradient = np.zeros(best.terms.columns)
-    gradient[3:5] = np.array([sine, -cosine]) / (cosine**2 + sine**2)
-    by_shape = gradient @ turned
-    by_shape[0] -= middle
-    by_shape[1] += middle**2 - 1.0
-    return float(np.sqrt(best.rms**2 * gradient @ linear @ gradient + by_shape @ covariance @ by_shape))
-
-
 def _complaint(fit: PhaseCurveFit, found: Found, searched: tuple[float, float]) -> str:
     best, half = found.best, np.ptp(fit.sweep_w) / 2.0
     if not fit.contrast >= MIN_CONTRAST:
         return f"contrast {fit.contrast:.2g} is below {MIN_CONTRAST:g}: no clear fringe"
+    if found.may_be_noise():
+        return "no clear fringe: noise alone may look like this at so few points; take more"
     if fit.periods < MIN_PERIODS:
-        return _too_short(fit.periods, 2.0 * half)
-    relative = fit.efficiency_sigma / fit.efficiency * student_factor(best.freedom)
+        needed = 2.0 * half * MIN_PERIODS / fit.periods
+        return f"range too short: {fit.periods:.2f} periods, {MIN_PERIODS:g} are needed (sweep at least {needed:.3g} W)"
+    relative = fit.efficiency_sigma / fit.efficiency
     if not relative <= MAX_RELATIVE_SIGMA:
         return (
             f"efficiency {fit.efficiency:.4g} rad/W is uncertain by {relative:.1%} ({MAX_RELATIVE_SIGMA:.0%} allowed); "
             "take more points or a longer sweep"
         )
-    impure = [name for name in fit.terms if name != "drift"]
-    if impure and fit.periods < MIN_PERIODS_WITH_TERMS:
+    periods = max((MIN_PERIODS_WITH[name] for name in fit.terms), default=MIN_PERIODS)
+    if float(np.abs(best.coefficients[1:3, fit.detector]).sum()) > MAX_BACKGROUND * best.size:
+        periods = _MOST_PERIODS
+    if fit.periods < periods:
         return (
-            f"the sweep shows more than one plain fringe ({', '.join(impure)}); {MIN_PERIODS_WITH_TERMS:g} periods "
-            f"tell them apart, it has {fit.periods:.2f}"
+            f"the sweep shows more than a plain fringe ({', '.join(fit.terms)}); {periods:g} periods tell them apart, "
+            f"it has {fit.periods:.2f}"
         )
-    if fit.contrast < CLEAR_CONTRAST and fit.periods < MIN_PERIODS_UNCLEAR:
-        return (
-            f"contrast {fit.contrast:.2g} is too little for {fit.periods:.2f} periods; sweep {MIN_PERIODS_UNCLEAR:g} "
-            f"periods, or reach {CLEAR_CONTRAST:g}"
-        )
-    if not best.terms.harmonic:
-        shift = best.unseen_shift(UNSEEN_HARMONIC, _UNSEEN_SIGMAS) / best.shape[0]
-        if not shift <= MAX_RELATIVE_SIGMA:
-            return (
-                f"a second harmonic of {UNSEEN_HARMONIC:.1%} of the fringe would move the efficiency by {shift:.1%} "
-                "and not be seen; take a longer sweep, or less noise"
-            )
     if found.outliers > max(1, best.sweep.used.size // OUTLIER_SHARE):
         return f"{found.outliers} of {best.sweep.used.size} readings lie too far from the curve"
     margin = 1e-3 * (searched[1] - searched[0])
@@ -343,32 +312,9 @@ def _complaint(fit: PhaseCurveFit, found: Found, searched: tuple[float, float]) 
             f"two fringes, of {fit.efficiency:.4g} and {fit.second_efficiency:.4g} rad/W, the second with "
             f"{fit.second_strength:.0%} of the first: which is the heater's? State efficiency_range, or move the others"
         )
-    if np.isfinite(found.rival):
+    if np.isfinite(rival := found.rival()):
         return (
-            f"efficiencies of {fit.efficiency:.4g} and {found.rival / half:.4g} rad/W both explain the sweep; take "
+            f"efficiencies of {fit.efficiency:.4g} and {rival / half:.4g} rad/W both explain the sweep; take "
             "more points or a longer sweep"
         )
     return ""
-
-
-def student_factor(freedom: int) -> float:
-    """Return by how much wider than normal the 95 % interval is with few degrees of freedom."""
-    return float(stdtrit(freedom, 0.975)) / _NORMAL_95 if freedom > 0 else float("inf")
-
-
-def _too_short(periods: float, span: float) -> str:
-    needed = span * MIN_PERIODS / periods
-    return f"range too short: {periods:.2f} periods, {MIN_PERIODS:g} are needed (sweep at least {needed:.3g} W)"
-
-
-def _short_periods(sweep: Sweep, rms: float) -> float:
-    """Return the periods of a plain fringe that explains a short sweep as well as the full curve; else infinity."""
-    periods = np.geomspace(_SHORTEST, MIN_PERIODS * 1.05, 150)
-    costs = grid_costs(sweep, np.pi * periods, 0.0, parabola=False)
-    lowest = int(np.argmin(costs))
-    readings = int(sweep.used.sum())
-    moved = float(np.sum((np.where(sweep.used, sweep.readings, 0.0)) ** 2))
-    plain = costs[lowest] / max(readings, 1)
-    if plain < _AS_GOOD * max(rms, 1e-4) ** 2 and costs[lowest] * MIN_CONTRAST**2 < moved:
-        return float(periods[lowest])
-    return float("inf")

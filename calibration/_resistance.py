@@ -1,6 +1,6 @@
 """Resistance law of a single heater: currents and voltages in, law with a verdict out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +25,15 @@ FLOW_CHANCE = 1e-4
 OUTLIER_SHARE = 7
 """Not more than one reading in so many is left out as an outlier."""
 
+BEND_CHANCE = 1e-3
+"""Resistances count as not growing in proportion to the power if noise alone bends them so less often than this."""
+LIMIT_AGREES, LIMIT_MOVES = 0.005, 0.02
+"""Readings at the end of a sweep stand at a limit of the source if currents (or voltages) agree to the first share
+while voltages (or currents) move by the second."""
+
 Array = NDArray[np.float64]
 _STEPS = 30
+_FEWEST, _LEAST_NOISE = 3, 1e-9
 _NORMAL_95 = 1.96
 
 
@@ -52,6 +59,8 @@ class ResistanceFit:
         Offset of the current readings and its standard deviation in A; 0 and NaN if the readings do not tell.
     outliers
         Number of readings left out because they lie too far from the law.
+    limited
+        Number of readings left out because the source stood at its current or voltage limit.
     """
 
     resistance_ohm: float
@@ -63,6 +72,7 @@ class ResistanceFit:
     offset_a: float = 0.0
     offset_sigma_a: float = float("nan")
     outliers: int = 0
+    limited: int = 0
 
 
 def fit_resistance(
@@ -71,7 +81,9 @@ def fit_resistance(
     """Fit the resistance law of a heater to measured currents and voltages.
 
     The currents' read-back may have an offset: it is fitted where a reading at 0 V, or enough different voltages,
-    determine it.  Single outliers are left out.
+    determine it.  Readings at the end of the sweep where the source stood at its limit are left out, and so are single
+    outliers.  Where the resistance does not grow in proportion to the power (`BEND_CHANCE`), the covariance holds what
+    that may have done to R0 and beta.
 
     Parameters
     ----------
@@ -92,6 +104,8 @@ def fit_resistance(
         If shapes differ, values are not finite, or fewer than three points at different powers carry current.
     """
     current, voltage = _checked(current_a, voltage_v)
+    free = ~_at_limit(current, voltage)
+    current, voltage = current[free], voltage[free]
     kept = np.ones(len(current), dtype=bool)
     with_offset = _tells_offset(voltage)
     law = _least_squares(current, voltage, with_offset)
@@ -101,7 +115,8 @@ def fit_resistance(
             break
         kept[worst] = False
         law = _least_squares(current[kept], voltage[kept], with_offset)
-    return _judge(law, current[kept], voltage[kept], int((~kept).sum()), expected_ohm)
+    fit = _judge(law, current[kept], voltage[kept], expected_ohm)
+    return replace(fit, outliers=int((~kept).sum()), limited=int((~free).sum()))
 
 
 @dataclass(frozen=True)
@@ -139,6 +154,17 @@ def _checked(current_a: ArrayLike, voltage_v: ArrayLike) -> tuple[Array, Array]:
         )
     used = carrying | (voltage == 0.0)
     return current[used], voltage[used]
+
+
+def _at_limit(current: Array, voltage: Array) -> NDArray[np.bool_]:
+    """Tell which readings stand at the source's limit; none if fewer than three others are left."""
+    limited = np.zeros(len(current), dtype=bool)
+    for standing, moving in ((current, voltage), (voltage, current)):
+        end = standing >= (1.0 - LIMIT_AGREES) * standing.max()
+        if end.sum() > 1 and moving[end].max() > (1.0 + LIMIT_MOVES) * moving[end].min():
+            limited |= end
+    left = ~limited & (voltage > 0.0)
+    return limited if len(np.unique(voltage[left])) >= _FEWEST else np.zeros_like(limited)
 
 
 def _tells_offset(voltage: Array) -> bool:
@@ -211,9 +237,30 @@ def _outlier(law: _Law, current: Array, voltage: Array, kept: NDArray[np.bool_])
     return worst if deleted[worst] > limit and np.abs(current[worst] - predicted[worst]) > 1e-9 * current.max() else -1
 
 
-def _judge(
-    law: _Law, current: Array, voltage: Array, outliers: int, expected_ohm: tuple[float, float] | None
-) -> ResistanceFit:
+def _bend(law: _Law, current: Array, voltage: Array) -> Array:
+    """Return by how much a resistance that also grows with the square of the power changes R0 and beta; else 0."""
+    freedom = law.freedom - 1
+    if freedom < 1 or not law.values[0] > 0.0:
+        return np.zeros(2)
+    power = voltage * current
+    columns = np.stack([current, current * power, np.ones_like(current), current * power**2], axis=1)
+    columns = columns if law.has_offset else columns[:, [0, 1, 3]]
+    scale = np.linalg.norm(columns, axis=0)
+    weight = voltage.max() / law.values[0]  # voltages to currents, and to about 1
+    straight, *_ = np.linalg.lstsq((columns / scale)[:, :-1], voltage, rcond=None)
+    bent, *_ = np.linalg.lstsq(columns / scale, voltage, rcond=None)
+    costs = [
+        float(np.sum(((columns / scale)[:, : len(fit)] @ fit - voltage) ** 2)) / (weight * law.values[0]) ** 2
+        for fit in (straight, bent)
+    ]
+    noise = max(costs[1] / freedom, _LEAST_NOISE**2)
+    if float(fdtrc(1, freedom, max(costs[0] - costs[1], 0.0) / noise)) > BEND_CHANCE:
+        return np.zeros(2)
+    laws = [fit[:2] / scale[:2] for fit in (straight, bent)]
+    return np.asarray([laws[1][0] - laws[0][0], laws[1][1] / laws[1][0] - laws[0][1] / laws[0][0]])
+
+
+def _judge(law: _Law, current: Array, voltage: Array, expected_ohm: tuple[float, float] | None) -> ResistanceFit:
     r0, beta, offset = (float(value) for value in law.values)
     carrying = (voltage > 0.0) & (current - offset > 0.0)
     true_current = current[carrying] - offset
@@ -222,20 +269,20 @@ def _judge(
     residual = measured - r0 * (1.0 + beta * power)
     rms = float(np.sqrt(np.mean(residual**2))) if power.size else float("nan")
     covariance = law.unit_covariance * law.rms_a**2
+    bend = _bend(law, current, voltage)
+    covariance[:2, :2] += np.outer(bend, bend)
     sigma = float(np.sqrt(covariance[0, 0]))
     offset_sigma = float(np.sqrt(covariance[2, 2])) if law.has_offset else float("nan")
     known = sigma * _student_factor(law.freedom) < MAX_RELATIVE_SIGMA * r0 and _flows(law, current)
     if not (r0 > 0.0 and r0 / MAX_GROWTH < top < r0 * MAX_GROWTH and known):
         reason = (
             f"the resistance goes from {r0:.3g} to {top:.3g} ohm over the sweep and is known to {sigma:.2g} ohm: "
-            "the heater is open or damaged"
+            + ("it does not grow in proportion to the power" if bend.any() else "the heater is open or damaged")
         )
         nowhere = np.full((2, 2), np.nan)
-        return ResistanceFit(r0, float("nan"), nowhere, rms, False, reason, offset, offset_sigma, outliers)
+        return ResistanceFit(r0, float("nan"), nowhere, rms, False, reason, offset, offset_sigma)
     reason = _complaint(r0, rms, expected_ohm)
-    return ResistanceFit(
-        r0, beta, covariance[:2, :2], rms, not reason, reason, offset, offset_sigma, outliers
-    )  # fmt: skip
+    return ResistanceFit(r0, beta, covariance[:2, :2], rms, not reason, reason, offset, offset_sigma)
 
 
 def _student_factor(freedom: int) -> float:

@@ -129,6 +129,9 @@ def test_stored_data_can_be_analysed_again(calibrated, bench):
             index = layout.heater_index[heater]
             searched = (0.6 * np.pi / 0.020, 1.5 * np.pi / 0.020)  # around the nominal 20 mW, as the calibration does
             fringe = fit_phase_curve(one["fringe_power"], one["fringe_readings"], efficiency_range=searched)
+            plain = fit_phase_curve(one["fringe_power"], one["fringe_readings"])
+            assert plain.good
+            assert plain.efficiency == pytest.approx(fringe.efficiency, rel=1e-6)
             assert fringe.good
             assert fringe.efficiency == pytest.approx(record.twin().efficiency[index], rel=0.05)
             law = fit_resistance(one["resistance_current"], one["resistance_voltage"])

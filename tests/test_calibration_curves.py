@@ -48,11 +48,11 @@ def test_any_fringe_is_fitted_or_refused(periods, offset, noise, points, seed):
     assert_right_or_refused(fit, efficiency)
     if noise <= 0.005 and periods > 1.2:
         assert fit.good
-    if periods < 0.7:
+    if periods < 0.4:
         assert not fit.good
 
 
-@pytest.mark.parametrize("periods", [0.9, 1.0, 2.5, 20.0])
+@pytest.mark.parametrize("periods", [0.6, 0.9, 1.0, 1.5, 2.5, 20.0])
 def test_clean_fringes_of_a_period_and_more_are_exact(periods):
     power, readings, efficiency = fringe(periods, points=80)
     fit = fit_phase_curve(power, readings)
@@ -66,15 +66,15 @@ def test_clean_fringes_of_a_period_and_more_are_exact(periods):
     np.testing.assert_allclose(fit.readings(power), readings, atol=1e-11)
 
 
-@pytest.mark.parametrize("periods", [0.3, 0.4, 0.5, 0.7])
+@pytest.mark.parametrize("periods", [0.2, 0.3, 0.4])
 def test_part_of_a_fringe_is_too_short_and_the_needed_range_is_said(periods):
     """The heater's limit came first."""
     power, readings, _ = fringe(periods)
     fit = fit_phase_curve(power, readings)
     assert not fit.good
-    assert fit.reason.startswith(f"range too short: {periods:.2f} periods, 0.8 are needed (sweep at least")
+    assert fit.reason.startswith(f"range too short: {periods:.2f} periods, 0.5 are needed (sweep at least")
     needed = float(fit.reason.split("at least ")[1].split(" W")[0])
-    assert needed == pytest.approx(0.8 * SPAN_W / periods, rel=0.02)
+    assert needed == pytest.approx(0.5 * SPAN_W / periods, rel=0.02)
 
 
 def test_the_longest_and_the_shortest_period_are_bounded_by_the_sweep():
@@ -179,7 +179,7 @@ def test_slow_drift_is_taken_up(seed, periods, drift):
     power, readings, efficiency = fringe(periods, 30, rng.uniform(0, TWO_PI), 0.002, rng)
     fit = fit_phase_curve(power, readings + drift * 1e-6 * power / SPAN_W)
     assert_right_or_refused(fit, efficiency)
-    if periods > 1.2:
+    if periods > 1.4:
         assert fit.good
         # Slope and bend share the drift; together they are what the line rises by.
         risen = fit.slope * SPAN_W + fit.bend * SPAN_W**2
@@ -239,17 +239,29 @@ def test_detectors_share_the_efficiency():
     assert fit.efficiency_sigma < alone.efficiency_sigma
 
 
-def test_stated_uncertainties_are_true():
-    rng = np.random.default_rng(1)
-    pulls = []
-    for _ in range(120):
+def pulls(periods, usual, rng, count=40):
+    """Errors over their standard deviations of efficiencies and offsets; deviations of the stated usual size."""
+    found = []
+    for _ in range(count):
         offset = rng.uniform(0, TWO_PI)
-        power, readings, efficiency = fringe(1.3, 20, offset, 0.02, rng)
+        power, _, efficiency = fringe(periods, 20)
+        u = 2.0 * power / SPAN_W - 1.0
+        bow, slope, bend = usual * np.array([0.04, 0.1, 0.05]) * rng.standard_normal(3)
+        phase = efficiency * power + offset + bow * np.pi * periods * (u**2 - 1.0)
+        readings = np.cos(phase) + slope * u + bend * u**2 + 0.02 * rng.standard_normal(20)
         fit = fit_phase_curve(power, readings)
         turn = np.angle(np.exp(1j * (fit.offset - offset)))
-        pulls.append([(fit.efficiency - efficiency) / fit.efficiency_sigma, turn / fit.offset_sigma])
-    np.testing.assert_allclose(np.std(pulls, axis=0), 1.0, atol=0.15)
-    assert np.abs(np.mean(pulls, axis=0)).max() < 0.25
+        found.append([(fit.efficiency - efficiency) / fit.efficiency_sigma, turn / fit.offset_sigma])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("periods", [0.8, 1.3])
+def test_stated_uncertainties_cover_noise_and_what_the_sweep_hides(periods):
+    rng = np.random.default_rng(1)
+    spread = np.std(pulls(periods, 1.0, rng), axis=0)
+    assert (spread > 0.4).all()
+    assert (spread < 1.25).all()
+    assert np.abs(pulls(periods, 0.0, rng)).max() < 4.0
 
 
 @pytest.mark.parametrize(

@@ -150,3 +150,32 @@ def test_points_may_repeat():
     fit = fit_resistance(np.tile(current, 5), np.tile(voltage, 5))
     assert fit.good
     assert fit.resistance_ohm == pytest.approx(1200.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise_a", [0.0, 5e-7])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+def test_readings_at_the_limit_of_the_source_are_left_out(share, noise_a):
+    """A voltage source at its current limit, and a current source at its voltage limit."""
+    current, voltage = heater(np.random.default_rng(0), points=20, noise_a=noise_a)
+    for limited in (
+        (np.minimum(current, share * current.max()), voltage),
+        (current, np.minimum(voltage, share * voltage.max())),
+    ):
+        fit = fit_resistance(*limited)
+        assert fit.good
+        assert fit.limited >= 2
+        assert abs(fit.resistance_ohm - 1200.0) < max(5.0 * np.sqrt(fit.covariance[0, 0]), 1e-6)
+
+
+@pytest.mark.parametrize("bend", [-0.1, -0.03, 0.03, 0.1])
+def test_a_resistance_that_does_not_grow_in_proportion_to_the_power_is_less_certain(bend):
+    power = 0.05 * np.arange(1, 13) / 12
+    resistance = 1200.0 * (1.0 + 2.0 * power + bend * (power / 0.05) ** 2)
+    voltage = np.sqrt(power * resistance)
+    fit = fit_resistance(power / voltage, voltage)
+    if not fit.good:
+        assert "does not grow in proportion" in fit.reason
+        return
+    assert abs(bend) < 0.1
+    assert abs(fit.resistance_ohm - 1200.0) < 3.0 * np.sqrt(fit.covariance[0, 0])
+    assert np.sqrt(fit.covariance[0, 0]) > 0.1 * abs(bend) * 1200.0
