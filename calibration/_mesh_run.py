@@ -63,20 +63,7 @@ def run_mesh(
 ) -> Outcome:
     """Calibrate the bare mesh on a bench.
 
-    Parameters
-    ----------
-    bench
-        An open bench.
-    journal
-        Keeps and gives back what was measured.
-    run
-        Receives raw data.
-    counts
-        Budget of readings, and how many of them judge the fit.
-    rng
-        Source of the random settings.
-    progress
-        Told about every stage.
+    Arguments are those of `run_homodyne`, but ``counts`` are the budget of readings and how many of them judge the fit.
     """
     budget, held_out = counts
     began = electrical_start(bench, journal, run, rng, progress)

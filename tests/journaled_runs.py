@@ -1,6 +1,7 @@
 """Runs for the tests of journals: headers, and a bench whose noise depends only on what is asked and how often."""
 
 import hashlib
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class CountingBench:
 
     def __init__(self, folder, ports, seed, kind="homodyne"):
         if not (Path(folder) / "chip.yaml").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # a kill can come while the folder is being written
             addresses = {name: f"simulated:{name}" for name in instrument_names(ports, kind)}
             write_bench_folder(folder, ports, addresses, kind=kind)
         self.description = read_description(folder)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from optinc_hw.bench import Bench
 
 _TARGETS_SEED = 0
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 def calibrate(
@@ -152,13 +153,17 @@ def verify(
         int,
         typer.Option(min=0, help="Also program so many Haar-random unitaries and permutations each, on a bare mesh."),
     ] = 0,
-    picture: Annotated[Path | None, typer.Option(help="Image file for the targets (.png, .svg, .pdf).")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Image file for the targets: .png, .svg or .pdf.")] = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the calibration in force with fresh readings; exit code 1 if the chip should be calibrated again."""
     if picture is not None and not targets:
         raise typer.BadParameter("a picture shows targets; give --targets as well")
+    if picture is not None and picture.suffix.lower() not in _PICTURES:
+        raise typer.BadParameter(
+            f"{picture} is no picture that can be drawn; its name must end in {', '.join(_PICTURES)}"
+        )
     with reported(context):
         from optinc_hw._tables import programming_tables, verification_table
         from optinc_hw.bench import Bench
@@ -202,6 +207,6 @@ def _draw(programming: "ProgramVerification", picture: Path) -> None:
 
     try:
         plot_programming(programming).savefig(picture)
-    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not know
+    except OSError as error:
         raise ConfigurationError(f"cannot write the picture {picture}: {error}") from error
     note(f"picture: {picture}")
