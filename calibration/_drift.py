@@ -164,6 +164,8 @@ def _described(
     change = _within_pi(change - record.crosstalk @ (np.expm1(growth) * heat))
     alone = _outlying(change / np.linalg.norm(arm_effects(record.layout), axis=1), _LEAST_PHASE)
     alone |= _outlying(growth, _LEAST_GROWTH)
+    if verdict in ("too few readings", "not drift"):
+        alone[:] = False  # what a wrong fit says of single heaters is nothing
     twin = record if verdict == "record holds" else end.twin
     return DriftFit(
         parameters=twin,

@@ -100,6 +100,7 @@ def test_a_dead_heater_is_no_drift_and_needs_a_full_calibration():
     fit = correct_drift(measured(now, 36, rng), record, NOISE, quiet)
     assert fit.verdict == "not drift"
     assert not fit.accepted
+    assert fit.single_heaters == ()
     assert "a full calibration is needed" in str(fit)
 
 
