@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 DARK_READINGS = 40
 NOISE_READINGS = 60
 RESISTANCE_LEVELS = 7
+EXPECTED_RESISTANCE = (0.5, 2.0)
+"""Resistances that a heater can have, relative to the nominal one of chip.yaml."""
 FRINGE_POINTS = 14
 FRINGE_PERIODS = 1.4
 """Length of a fringe sweep in nominal periods, so that 20 % weaker heaters still show more than a whole one."""
@@ -131,14 +133,17 @@ def use_resistances(session: Session, raw: dict[str, Array]) -> None:
     Raises
     ------
     CalibrationError
-        If a heater is open, shorted, or does not follow the law; all of them are named.
+        If a heater is open, shorted, far from chip.yaml's resistance (`EXPECTED_RESISTANCE`), or does not follow the
+        law; all of them are named.
     """
     voltage, current = raw["resistance_voltage"], raw["resistance_current"]
+    nominal = session.bench.description.chip.nominal.resistance_ohm
+    expected = EXPECTED_RESISTANCE[0] * nominal, EXPECTED_RESISTANCE[1] * nominal
     fits: list[ResistanceFit] = []
     complaints = []
     for heater, name in enumerate(session.layout.heaters):
         try:
-            fit = fit_resistance(current[:, heater], voltage[:, heater])
+            fit = fit_resistance(current[:, heater], voltage[:, heater], expected_ohm=expected)
         except CalibrationError as error:
             complaints.append(f"{name}: {error}")
             continue

@@ -10,6 +10,7 @@ from calibration._resistance import Array, current_and_slopes
 from calibration._session import Progress
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import voltage_from_power
 
 Groups = NDArray[np.intp]
 
@@ -37,6 +38,8 @@ class CommonGround:
         heater alone, whose return is a part of its own resistance.
     groups
         Group (H,) of each heater, 0, 1, ...
+    own_resistance_ohm, own_beta_per_w
+        Law (H,) ``R0 (1 + beta P)`` of each heater without its return, in ohm and 1/W.
     heating_per_w, heating_sigma_per_w
         Relative growth (groups,) of a heater's resistance per W of the others' power in its group in 1/W: thermal
         crosstalk as resistances see it, and its standard deviation.
@@ -52,6 +55,8 @@ class CommonGround:
     resistance_ohm: Array
     sigma_ohm: Array
     groups: Groups
+    own_resistance_ohm: Array
+    own_beta_per_w: Array
     heating_per_w: Array
     heating_sigma_per_w: Array
     misfit: float
@@ -63,6 +68,13 @@ class CommonGround:
         current = np.asarray(current_a, float)
         member = self.groups[:, None] == np.arange(len(self.resistance_ohm))
         return np.asarray((current @ member * np.nan_to_num(self.resistance_ohm))[..., self.groups])
+
+    def source_voltage(self, power_w: ArrayLike) -> Array:
+        """Return the source voltages (..., H) in V at which the heaters take powers (..., H) in W."""
+        power = np.asarray(power_w, float)
+        across = voltage_from_power(power, self.own_resistance_ohm, self.own_beta_per_w)
+        current = np.where(across > 0.0, power / np.where(across > 0.0, across, 1.0), 0.0)
+        return np.asarray(across + self.potential(current))
 
 
 @dataclass(frozen=True)
@@ -218,15 +230,18 @@ def _combined(voltage: Array, current: Array, groups: Groups, leak: str) -> Comm
     ground, ground_sigma = np.full(count, np.nan), np.full(count, np.inf)
     heating, heating_sigma = np.full(count, np.nan), np.full(count, np.inf)
     power, scatter, free = voltage * current, 0.0, 0
+    law = np.empty((voltage.shape[1], 2))
     for group in range(count):
         members = np.flatnonzero(groups == group)
         if len(members) < 2:
+            law[members[0]] = _fit_heater(voltage[:, members[0]], current[:, members[0]], None).values[:2]
             continue
         fits = []
         for heater in members:
             others = members[members != heater]
             sums = current[:, others].sum(axis=1), power[:, others].sum(axis=1)
             fits.append(_fit_heater(voltage[:, heater], current[:, heater], sums))
+        law[members] = [fit.values[:2] for fit in fits]
         found = np.array([fit.values[3:] for fit in fits])
         variance = np.array([np.diag(fit.covariance)[3:] for fit in fits]) + 1e-24
         (ground[group], heating[group]), sigma = _weighted(found, variance)
@@ -235,7 +250,9 @@ def _combined(voltage: Array, current: Array, groups: Groups, leak: str) -> Comm
         free += len(members) - 1
     misfit = float(np.sqrt(scatter / free)) if free else 0.0
     verdict, reason = _verdict(ground, ground_sigma, misfit, leak)
-    return CommonGround(ground, ground_sigma, groups, heating, heating_sigma, misfit, verdict, reason)
+    return CommonGround(
+        ground, ground_sigma, groups, law[:, 0], law[:, 1], heating, heating_sigma, misfit, verdict, reason
+    )
 
 
 def _weighted(found: Array, variance: Array) -> tuple[Array, Array]:

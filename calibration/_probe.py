@@ -5,6 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._electrical_ground import CommonGround
 from calibration._session import Array, Progress, allowed_power
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
@@ -55,12 +56,16 @@ class BenchProbe:
         Readings (n,) in W without light.
     progress
         Called with (stage, done, total).
+    ground
+        Ground returns that heaters share, whose potentials are added to the voltages; None if there are none.
     """
 
     def __init__(
-        self, bench: Bench, resistance_ohm: Array, beta_per_w: Array, dark_w: Array, progress: Progress
+        self, bench: Bench, resistance_ohm: Array, beta_per_w: Array, dark_w: Array, progress: Progress,
+        ground: CommonGround | None = None,
     ) -> None:  # fmt: skip
         self._bench = bench
+        self._ground = ground
         self._law = resistance_ohm, beta_per_w
         self._dark_w = dark_w
         self._progress = progress
@@ -91,7 +96,8 @@ class BenchProbe:
         if not self._lit:
             self._bench.light(on=True)
             self._lit = True
-        voltages = voltage_from_power(power_w, *self._law)
+        ground = self._ground
+        voltages = voltage_from_power(power_w, *self._law) if ground is None else ground.source_voltage(power_w)
         rows = []
         for done, (row, port) in enumerate(zip(voltages, lit.tolist(), strict=True)):
             reading = self._bench.measure(row, port)

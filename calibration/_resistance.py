@@ -303,9 +303,13 @@ def _complaint(r0: float, rms: float, expected_ohm: tuple[float, float] | None) 
     if rms > MAX_RESIDUAL * r0:
         return f"residual {rms:.3g} ohm exceeds {100.0 * MAX_RESIDUAL:g} % of {r0:.4g} ohm"
     if expected_ohm is not None and r0 < expected_ohm[0]:
-        return f"{r0:.3g} ohm is less than the {expected_ohm[0]:.3g} ohm that the heater can have: it is shorted"
+        return (
+            f"{r0:.3g} ohm is less than the {expected_ohm[0]:.3g} ohm that the heater can have: "
+            "it is shorted, or another one"
+        )
     if expected_ohm is not None and r0 > expected_ohm[1]:
         return (
-            f"{r0:.3g} ohm is more than the {expected_ohm[1]:.3g} ohm that the heater can have: it is open or damaged"
+            f"{r0:.3g} ohm is more than the {expected_ohm[1]:.3g} ohm that the heater can have: "
+            "it is open or damaged, or another one"
         )
     return ""

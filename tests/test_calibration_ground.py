@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration import fit_common_ground, measure_common_ground
+from calibration import BenchProbe, fit_common_ground, measure_common_ground
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 
@@ -118,3 +118,30 @@ def test_on_a_bench_without_any_light(ground_ohm):
     if ground_ohm:
         assert fit.groups.tolist() == [0] * 4 + [1] * 4 + [2] * 4
         np.testing.assert_array_less(np.abs(fit.resistance_ohm - ground_ohm), 4.0 * fit.sigma_ohm)
+
+
+def readings_of_chip(ground_ohm, powers, lit):
+    """Readings (settings, n) of one chip, with heat that reaches neighbours, whose returns have some resistance.
+
+    Once at voltages that know of the returns, once at voltages that only know each heater's own law.
+    """
+    effects = {"ground_resistance_ohm": ground_ohm, "ground_group": 6}
+    with Bench.simulated(ports=4, seed=2, kind="mesh", chip={"effects": effects}) as bench:
+        data = measure_common_ground(bench, np.random.default_rng(0))
+        found = fit_common_ground(data["ground_voltage"], data["ground_current"])
+        law, dark = (found.own_resistance_ohm, found.own_beta_per_w), np.zeros(4)
+        probes = [BenchProbe(bench, *law, dark, lambda *_: None, ground) for ground in (found, None)]
+        return found, [probe.measure("test", powers, lit) for probe in probes]
+
+
+def test_powers_do_not_depend_on_a_shared_return_that_was_found():
+    """Heat that reaches neighbours is there with and without the return: what differs is electrical."""
+    powers = np.random.default_rng(1).uniform(0.002, 0.02, (6, 12))
+    lit = np.arange(6) % 4
+    none, (expected, _) = readings_of_chip(0.0, powers, lit)
+    found, (right, lowered) = readings_of_chip(4.0, powers, lit)
+    assert (none.verdict, found.verdict) == ("none", "found")
+    np.testing.assert_allclose(found.own_resistance_ohm, none.own_resistance_ohm, rtol=2e-3)
+    scale = expected.max()
+    assert np.abs(right - expected).max() < 0.01 * scale
+    assert np.abs(lowered - expected).max() > 0.05 * scale

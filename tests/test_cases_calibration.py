@@ -20,6 +20,7 @@ C-11   IBM/aihwkit 565 (wrong device under DDP; fatal after loading a checkpoint
 """
 
 import logging
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,9 +63,11 @@ def test_c01_half_a_period_to_twenty_give_the_right_efficiency_or_a_refusal(peri
 
 def session_with(heaters, detectors):
     layout = SimpleNamespace(heaters=heaters, detectors=detectors)
+    nominal = SimpleNamespace(resistance_ohm=1200.0, p_pi_w=0.02)
+    bench = SimpleNamespace(description=SimpleNamespace(chip=SimpleNamespace(nominal=nominal)))
     return SimpleNamespace(
-        layout=layout, efficiency=np.full(len(heaters), 120.0), resistance_ohm=np.full(len(heaters), 1200.0),
-        beta_per_w=np.full(len(heaters), 0.8),
+        bench=bench, layout=layout, efficiency=np.full(len(heaters), 120.0),
+        resistance_ohm=np.full(len(heaters), 1200.0), beta_per_w=np.full(len(heaters), 0.8),
     )  # fmt: skip
 
 
@@ -92,6 +95,19 @@ def test_c02_a_failed_resistance_changes_nothing_and_says_why(caplog):
     assert session.resistance_ohm.tolist() == [1200.0, 1200.0]
     assert session.beta_per_w.tolist() == [0.8, 0.8]
     assert "the old resistances stay" in caplog.text
+
+
+@pytest.mark.parametrize(("ohm", "word"), [(500.0, "shorted"), (2600.0, "open or damaged")])
+def test_c02_a_resistance_that_is_not_the_heaters_is_named(ohm, word):
+    """Another resistor on the wire follows Ohm's law as well; chip.yaml says what the heater has."""
+    session = session_with(("a", "b"), ("rx",))
+    voltage = np.linspace(1.0, 6.0, 7)[:, None] * np.ones(2)
+    current = voltage / np.array([1000.0, ohm])
+    with pytest.raises(
+        CalibrationError, match=rf"b: {re.escape(f'{ohm:.3g}')} ohm is .* that the heater can have.*{word}"
+    ):
+        use_resistances(session, {"resistance_voltage": voltage, "resistance_current": current})
+    assert session.resistance_ohm.tolist() == [1200.0, 1200.0]
 
 
 @pytest.mark.parametrize("error", [-0.5, -0.2, 0.2, 0.5])
