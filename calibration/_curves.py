@@ -73,14 +73,15 @@ class PhaseCurveFit:
     curvature
         Quadratic part of the phase in rad/W^2.
     efficiency_sigma
-        Standard deviation of the efficiency in rad/W, from the residuals; where neighbouring residuals are alike, the
-        largest error that residuals of this size could cause.
+        Standard deviation of the efficiency in rad/W: noise as the residuals show it (more where neighbouring
+        residuals are alike), usual deviations from a plain fringe that the sweep hides, and a third of what a second
+        fringe of 5 % could do without being seen.
     offset_sigma
         Standard deviation of the offset in rad.
     curvature_sigma
         Standard deviation of the curvature in rad/W^2.
     contrast
-        Root-sum-square fringe amplitude over residual rms of all fringes.
+        Root-sum-square fringe amplitude of all detectors over the noise of a reading.
     periods
         Periods inside the sweep.
     detector
@@ -92,8 +93,9 @@ class PhaseCurveFit:
     clipped, outliers
         Readings left out because their detector was at its limit, or because they lie too far from the curve.
     terms
-        What the data asked for beyond the formula above: ``"gain"`` (the light changes along the sweep),
-        ``"harmonic"`` (a detector is not linear), ``"drift"`` (readings drift in time), ``"second"`` (another fringe).
+        What the data asked for beyond a plain fringe and its usual deviations: ``"background"`` (slope and bend of the
+        readings), ``"curvature"`` (of the phase), ``"gain"`` (the light changes along the sweep), ``"harmonic"`` (a
+        detector is not linear), ``"drift"`` (readings drift in time), ``"second"`` (another fringe).
     second_efficiency, second_strength
         Efficiency in rad/W of the second fringe and its amplitude relative to the first; NaN and 0 without one.
     good
@@ -149,11 +151,13 @@ def fit_phase_curve(
 ) -> PhaseCurveFit:
     """Fit the phase curve of one heater to one or several fringes with a common period.
 
-    A single phase enters every detector's power as one exact sinusoid, so all detectors share the efficiency. Heat
-    that reaches neighbours bends the readings slowly, and a power reckoned with a constant resistance bends the phase:
-    both are always fitted, because short sweeps could not tell that they are missing.  The efficiency is searched on a
-    grid, so no start value is needed.  Further terms are taken up only if an F test asks for them (chance 1e-4 by
-    noise alone, 1e-6 for a second fringe).  Readings at a detector's limit and outliers are left out.
+    A single phase enters every detector's power as one exact sinusoid, so all detectors share the efficiency.  What a
+    real sweep adds to it (slope and bend of the readings, a bent phase, light that changes, a second harmonic) is
+    always fitted, but held to its usual size, which the constants of `calibration._curves_model` state: a short sweep
+    that could not tell it from the fringe then gives a larger standard deviation.  Terms are released, a drift or a
+    second fringe taken up, only if an F test asks for it (chance 1e-3 by noise alone, 1e-6 for a second fringe).  The
+    efficiency is searched on a grid, so no start value is needed.  Readings at a detector's limit and outliers are
+    left out.
 
     Points at even steps cannot tell a fringe from its alias with more than half a period a point: sweep finely
     enough for the shortest period that is possible, or state ``efficiency_range``.
@@ -161,14 +165,11 @@ def fit_phase_curve(
     The verdict is good if all of these hold:
 
     * `MIN_POINTS` valid points at different powers,
-    * a contrast of at least `MIN_CONTRAST`, and a fringe that noise makes in less than 1e-6 of sweeps,
-    * at least `MIN_PERIODS` periods in the sweep,
-    * a standard deviation of the efficiency, times Student's factor for the degrees of freedom, of at most
-      `MAX_RELATIVE_SIGMA` of it,
-    * at least `MIN_PERIODS_WITH_TERMS` periods where a gain, a harmonic or a second fringe was taken up, and
-      `MIN_PERIODS_UNCLEAR` where the contrast is below `CLEAR_CONTRAST`,
-    * an unseen second harmonic of `UNSEEN_HARMONIC` would move the efficiency by no more than `MAX_RELATIVE_SIGMA`
-      (with noise, this asks for about one period and a tenth),
+    * a contrast of at least `MIN_CONTRAST`; with few readings also a plain fringe that noise makes in less than 1e-3
+      of sweeps,
+    * at least `MIN_PERIODS` periods in the sweep, and `MIN_PERIODS_WITH` where a term was released or taken up; two
+      where slope and bend together exceed the fringe by `MAX_BACKGROUND`,
+    * a standard deviation of the efficiency of at most `MAX_RELATIVE_SIGMA` of it,
     * an efficiency inside the searched range, a phase that bends by less than `MAX_CURVATURE` of half the sweep's,
     * no other efficiency, more than 3 % away, within 5 standard deviations of the data,
     * at most one reading in 8 left out as an outlier (one is always allowed),
@@ -181,7 +182,7 @@ def fit_phase_curve(
     detected_w
         Readings (points,) or (points, detectors) in W; NaN or Inf marks an invalid reading, which is left out.
     efficiency_range
-        Smallest and largest efficiency in rad/W to consider; None derives it from the sweep: 0.3 periods up to
+        Smallest and largest efficiency in rad/W to consider; None derives it from the sweep: 0.1 periods up to
         what the points resolve.
 
     Returns

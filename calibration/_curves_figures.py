@@ -93,7 +93,9 @@ def plot_resistance(
     law.legend(loc="upper left", frameon=True)
     sigma = float(np.sqrt(fit.covariance[0, 0]))
     good = f"R0 = {fit.resistance_ohm:.5g} ± {sigma:.2g} Ω, growing by {100.0 * fit.beta_per_w * 1e-3:.3g} % per mW"
-    _title(law, fit.good, good, fit.reason)
+    counts = ((fit.outliers, "outliers"), (fit.limited, "at the source's limit"))
+    left_out = [f"{count} {what}" for count, what in counts if count]
+    _title(law, fit.good, good + ("\n" + ", ".join(left_out) if left_out else ""), fit.reason)
     return figure
 
 
@@ -160,5 +162,5 @@ def _phase_title(fit: PhaseCurveFit) -> str:
 def _title(axes: "Axes", good: bool, text: str, reason: str) -> None:
     import textwrap
 
-    axes.set_title(text if good else "not accepted: " + "\n".join(textwrap.wrap(reason, 85)), fontsize=10,
+    axes.set_title(text if good else "not accepted: " + "\n".join(textwrap.wrap(reason, 75)), fontsize=10,
                    color="black" if good else _BAD)  # fmt: skip
