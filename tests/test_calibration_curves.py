@@ -41,7 +41,7 @@ def assert_right_or_refused(fit, efficiency):
     st.integers(50, 120),
     SEEDS,
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_any_fringe_is_fitted_or_refused(periods, offset, noise, points, seed):
     power, readings, efficiency = fringe(periods, points, offset, noise, np.random.default_rng(seed))
     fit = fit_phase_curve(power, readings)
@@ -127,7 +127,7 @@ def test_a_sweep_that_does_not_begin_at_zero():
 
 
 @given(SEEDS, st.floats(0.5, 3.0), st.floats(0.3, 0.95), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=12)
 @example(3973, 0.84375, 0.75, False)  # clipped for two points at each end of a short sweep
 def test_a_clipped_detector_never_gives_a_wrong_value(seed, periods, level, at_bottom):
     rng = np.random.default_rng(seed)
@@ -163,7 +163,7 @@ def test_a_dark_detector_with_coarse_steps_is_not_taken_for_a_clipped_one():
 
 
 @given(SEEDS, st.floats(0.5, 3.0), st.sampled_from([0.3, 1.0, 5.0, 1e6]))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_one_outlier_never_gives_a_wrong_value(seed, periods, size):
     rng = np.random.default_rng(seed)
     power, readings, efficiency = fringe(periods, 30, rng.uniform(0, TWO_PI), 0.003, rng)
@@ -172,7 +172,7 @@ def test_one_outlier_never_gives_a_wrong_value(seed, periods, size):
 
 
 @given(SEEDS, st.floats(0.9, 3.0), st.floats(-3.0, 3.0))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_slow_drift_is_taken_up(seed, periods, drift):
     """Heat that reaches neighbours changes the readings slowly."""
     rng = np.random.default_rng(seed)
@@ -187,7 +187,7 @@ def test_slow_drift_is_taken_up(seed, periods, drift):
 
 
 @given(SEEDS, st.integers(8, 40), st.integers(1, 6))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_noise_alone_is_no_fringe(seed, points, detectors):
     readings = np.random.default_rng(seed).standard_normal((points, detectors))
     fit = fit_phase_curve(np.linspace(0, SPAN_W, points), readings)
@@ -239,7 +239,7 @@ def test_detectors_share_the_efficiency():
     assert fit.efficiency_sigma < alone.efficiency_sigma
 
 
-def pulls(periods, usual, rng, count=40):
+def pulls(periods, usual, rng, count=25):
     """Errors over their standard deviations of efficiencies and offsets; deviations of the stated usual size."""
     found = []
     for _ in range(count):
