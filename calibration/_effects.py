@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibration._mesh_descent import Readings
 from calibration._mesh_fit import MeshFit
 from calibration._mesh_linear import MeshData
+from calibration._mesh_solve import NormalEquations
 from calibration._mesh_space import PROFILE_LENGTHS
-from calibration._posterior import MeshPosterior
 from calibration._twin_fit import NoiseModel
 from optinc_hw.units import amplitude_to_db
 
@@ -28,7 +29,7 @@ class Effect:
     value
         What all elements share; None if single elements differ around the start only.
     sigma
-        Standard deviation of ``value``, where it is known.
+        Standard deviation of ``value``, where it is known, with single heat paths held.
     scatter
         Standard deviation of single elements around it, as the fit learned it; None if they do not differ.
     """
@@ -57,14 +58,20 @@ def effects_found(fit: MeshFit, data: MeshData, noise: NoiseModel) -> tuple[Effe
     """
     twin, widths, place = fit.parameters, fit.widths, fit.space.slices
     shared = [place["common_eta"].start, *range(place["second_order"].start, place["second_order"].stop)]
-    eta_sigma, own_sigma, with_sigma = np.sqrt(np.diagonal(MeshPosterior(fit, data, noise).covariance(shared))).tolist()
+    eta_sigma, own_sigma, with_sigma = _sigmas(fit, data, noise, shared)
     eta = float(twin.mesh_eta.mean())
     slope = float(np.sin(2.0 * eta))
     heated, bare = np.split(fit.vector[place["profile"]], [len(PROFILE_LENGTHS)])
     own, neighbours = twin.second_order.tolist()
     p_pi = np.pi / twin.efficiency[twin.layout.movable]
     return (
-        Effect("reflectivity of couplers (share that crosses)", "1", float(np.sin(eta) ** 2), slope * eta_sigma, slope * widths.eta),
+        Effect(
+            "reflectivity of couplers (share that crosses)",
+            "1",
+            float(np.sin(eta) ** 2),
+            slope * eta_sigma,
+            slope * widths.eta,
+        ),
         Effect("loss of an MZI", "dB", _db(-np.log(twin.mzi_transmission).mean()), None, _db(widths.loss)),
         Effect("difference of loss between an MZI's arms", "dB", None, None, _db(widths.arm_loss)),
         Effect("power of a heater for pi", "W", float(p_pi.mean()), None, float(p_pi.mean()) * widths.efficiency),
@@ -74,6 +81,25 @@ def effects_found(fit: MeshFit, data: MeshData, noise: NoiseModel) -> tuple[Effe
         Effect("growth of efficiency with own phase", "1/rad", own, own_sigma, widths.curvature),
         Effect("growth of efficiency with neighbours' phases", "1/rad", neighbours, with_sigma),
     )
+
+
+def _sigmas(fit: MeshFit, data: MeshData, noise: NoiseModel, which: list[int]) -> list[float]:
+    """Return standard deviations of entries of the flat vector, single heat paths held.
+
+    Freeing those takes minutes in large meshes and changes what all elements share by less than a third.
+    """
+    counted = np.ones(len(data), dtype=np.bool_)
+    counted[fit.spoilt] = False
+    readings = Readings(data, noise, counted)
+    point = readings.point(fit.space, fit.vector)
+    weight = readings.weight(readings.residual(point), 0.0)
+    solve = NormalEquations(fit.space, point, weight).preconditioner()
+    found = []
+    for index in which:
+        unit = np.zeros(fit.space.size)
+        unit[index] = 1.0
+        found.append(float(np.sqrt(solve(unit)[index])))
+    return found
 
 
 def _db(exponent: float) -> float:
