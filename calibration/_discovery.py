@@ -5,21 +5,27 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calibration._discovery_channels import POOR
 from calibration._discovery_electrical import ElectricalFindings
+from calibration._discovery_heat import HEARD_CHI, SILENT_CHI
 from calibration._discovery_map import ChannelMap
+from calibration._discovery_steps import EXPLAINED, LOG_LIKELIHOOD, MARGIN
 from optinc_hw.photonics import ChipLayout
 
-HeaterState = Literal["ok", "swapped", "open", "short", "no effect", "not found", "untested"]
+HeaterState = Literal["ok", "swapped", "open", "short", "no effect", "not found", "undecided"]
 DetectorState = Literal["ok", "permuted", "dead", "untested"]
 CRITERIA = (
-    "an internal phase is found if, where light enters its MZI by one arm, at least two sweeps agree on a power at "
-    "which a change behind one output has no effect: below 0.15 of its effect elsewhere, fringe residual below 0.15",
-    "an external phase is found if it moves at least 0.15 of the light where both ways of a loop are lit, and less "
-    "than half as much where light takes one way only",
-    "a channel that chip.yaml has elsewhere needs three such sweeps, or twice 0.3 of the light",
-    "external phases of MZIs with one lit input cannot be seen in powers: their channels must warm their neighbours "
-    "(seen above the noise) and do nothing else (below 0.12 of the light)",
+    f"a rough twin without crosstalk must predict random settings that it has not seen to a mean total variation "
+    f"distance of {POOR:g}; otherwise nothing is decided",
+    f"a channel moves a phase if that phase leaves less than {EXPLAINED:g} of the squared effect of the channel's "
+    f"steps unexplained, and every other phase at least {MARGIN:g} times more and is less likely by "
+    f"{LOG_LIKELIHOOD:g} in the logarithm, counting half of the powers read as independent",
+    "a channel that chip.yaml has elsewhere must pass the same in settings that no fit has seen",
+    f"a channel does nothing if its effect is below {SILENT_CHI:g} times the noise, and something above {HEARD_CHI:g}",
+    "external phases of the first column turn all the light of one input, which powers do not show: their channels "
+    f"must warm the mesh, and not be likelier by {LOG_LIKELIHOOD:g} in the logarithm at another place",
     "a detector is dead if its largest reading in random settings is below 0.01 of the median detector's",
 )
 
@@ -34,9 +40,8 @@ class HeaterVerdict:
         Its name in the chip's layout.
     state
         "ok": chip.yaml's channel moves its phase; "swapped": the channel of the heater ``driven_by`` does; "open",
-        "short", "no effect": its own channel does nothing, and no other was found; "not found": its own channel acts
-        on something else, or on what could not be told; "untested": light could not be led to it, chip.yaml is
-        believed.
+        "short", "no effect": its own channel does nothing, and no other was found; "not found": its own channel moves
+        another phase, and none was found that moves this one; "undecided": readings do not tell.
     driven_by
         Heater to whose channel in chip.yaml it really hangs; None if no channel was found.
     resistance_ohm
@@ -147,10 +152,12 @@ def _heater_state(heater: int, found: ChannelMap, electrical: ElectricalFindings
     channel = int(found.channel[heater])
     if channel >= 0 and channel != heater:
         return "swapped"
-    if channel == heater:
-        return "ok" if found.tested[heater] else "untested"
-    if electrical is not None and electrical.state[heater] != "ok":
+    if channel < 0 and electrical is not None and electrical.state[heater] != "ok":
         return electrical.state[heater]
+    if found.undecided[heater]:
+        return "undecided"
+    if channel == heater:
+        return "ok"
     return "not found" if found.acts[heater] else "no effect"
 
 
@@ -182,8 +189,9 @@ def _findings(discovery: Discovery) -> list[str]:
             lines.append(f"{verdict.name}: no effect, its channel moves no phase")
         elif verdict.state in ("open", "short"):
             lines.append(f"{verdict.name}: {verdict.state} ({verdict.resistance_ohm:.4g} ohm)")
-        elif verdict.state == "untested":
-            lines.append(f"{verdict.name}: could not be tested because of others; taken as in chip.yaml")
+        elif verdict.state == "undecided":
+            left = "left as in chip.yaml" if verdict.driven_by is not None else "nothing was found that moves it"
+            lines.append(f"{verdict.name}: undecided, {left}")
     for detector in discovery.detectors:
         if detector.state == "permuted":
             lines.append(f"{detector.name}: permuted, the port of {detector.seen_by} sees this output")
@@ -195,22 +203,74 @@ def _findings(discovery: Discovery) -> list[str]:
 
 
 def _abilities(discovery: Discovery) -> list[str]:
-    layout = discovery.layout
-    lost = set(discovery.lost)
-    lines = [f"{len(layout.heaters) - len(lost)} of {len(layout.heaters)} phases can be moved"]
-    thetas = []
+    layout, lost = discovery.layout, set(discovery.lost)
+    fixed = np.array([name in lost for name in layout.heaters])
+    lines = [f"{len(fixed) - int(fixed.sum())} of {len(fixed)} phases can be moved"]
     for k, (column, mode) in enumerate(layout.mesh.mzis):
-        theta, phi = layout.heaters[layout.mesh_theta[k]], layout.heaters[layout.mesh_phi[k]]
-        if theta in lost:
-            thetas.append((column, mode))
+        if fixed[layout.mesh_theta[k]]:
             lines.append(f"mzi_{column}_{mode} has a fixed split between modes {mode} and {mode + 1}")
-        if phi in lost:
+        if fixed[layout.mesh_phi[k]]:
             lines.append(f"mzi_{column}_{mode} has a fixed external phase")
+    lines.append(_reach(layout, fixed))
     dark = [v.name for v in discovery.detectors if v.state == "dead"]
     lines += [f"the output of {name} is not seen; the others' readings tell the rest" for name in dark]
-    if thetas or lost:
+    undecided = [v.name for v in discovery.heaters if v.state == "undecided"]
+    if undecided:
+        lines.append(
+            f"{len(undecided)} heaters are undecided: discover again with another seed, which takes other settings, "
+            "before their wiring is changed"
+        )
+    if lost:
         lines.append(
             "state them under mesh.stuck in chip.yaml once calibration has found their phases: programming then "
             "works around them"
         )
     return lines
+
+
+def _reach(layout: ChipLayout, fixed: NDArray[np.bool_]) -> str:
+    """Say which unitaries can still be programmed."""
+    block = intact_block(layout, fixed)
+    if block == (0, layout.ports - 1):
+        return "every unitary can be programmed, up to phases of the ports"
+    if block is None:
+        return "no unitary of two ports or more can be relied on; others only as far as the moving phases reach"
+    return (
+        f"every unitary on ports {block[0]} to {block[1]} can be programmed, up to phases of the ports; on all ports "
+        "only what the fixed phases leave"
+    )
+
+
+def intact_block(layout: ChipLayout, fixed: NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Find the largest block of neighbouring ports on which every unitary can be programmed for certain.
+
+    Some neighbouring columns must hold a whole mesh of the block's modes whose phases move (external phases of its
+    first column are those of its ports), and MZIs at the block's edges must be able to keep light in. What else is
+    inside may stand still.
+
+    Parameters
+    ----------
+    layout
+        The chip.
+    fixed
+        Heaters (H,) whose phases do not move.
+
+    Returns
+    -------
+    tuple or None
+        First and last port of the block.
+    """
+    mzis = list(enumerate(layout.mesh.mzis))
+    theta, phi = fixed[layout.mesh_theta], fixed[layout.mesh_phi]
+    for size in range(layout.ports, 1, -1):
+        for low in range(layout.ports - size + 1):
+            high = low + size - 1
+            if any(theta[k] for k, (_, m) in mzis if m in (low - 1, high)):
+                continue
+            inside = [(k, column) for k, (column, m) in mzis if low <= m < high]
+            for first in range(layout.mesh.depth - size + 1 if size > 2 else layout.mesh.depth):
+                mesh = [(k, c) for k, c in inside if first <= c < first + size]
+                broken = any(theta[k] or (phi[k] and c > first) for k, c in mesh)
+                if len(mesh) == size * (size - 1) // 2 and not broken:
+                    return low, high
+    return None

@@ -12,18 +12,12 @@ EFFICIENCY_WINDOW = (0.7, 1.4)
 """Searched efficiencies of a heater relative to the expected one."""
 OPEN_GATE = 0.06
 """Smallest part of the light that must pass an open gate to tell anything."""
-LOOP_EFFECT = 0.15
-"""Smallest part of the light that moves between outputs when a phase turns in a balanced loop."""
 CLEAR_EFFECT = 0.03
 """Smallest part of the light that moves between outputs when a phase turns: heat from a neighbour moves about 0.01."""
 GATE_RATIO = 0.15
 """Largest accepted ratio of what passes a closed gate to what passes an open one; leaks of couplers are 0.03-0.1."""
 FRINGE_RESIDUAL = 0.15
 """Largest accepted residual of a gate's fringe relative to its size."""
-QUIET_RATIO = 0.3
-"""Largest accepted ratio of a phase's effect without interference to its effect with it."""
-DOUBTFUL_RATIO = 0.5
-"""The same after all tries; of a phase that does not belong to the loop the ratio is about 1."""
 SAME_BAR = 0.7
 """Largest difference in rad of bar states that agree; stray light and heat move them by about 0.1."""
 _ANGLES = 720
@@ -160,23 +154,6 @@ def _fit(power_w: Array, readings: Array, efficiency: float) -> tuple[Array, flo
     coefficients, *_ = np.linalg.lstsq(design, readings, rcond=None)
     cost = float(((readings - design @ coefficients) ** 2).sum())
     return np.asarray(coefficients), cost
-
-
-def fringe_turn(power_w: Array, first: Array, second: Array, efficiency: float) -> float:
-    """Return how far in rad, -pi to pi, the fringes (K, n) of a second sweep lie behind those of a first."""
-    live = np.isfinite(first).all(axis=0) & np.isfinite(second).all(axis=0)
-    phasors = []
-    for readings in (first, second):
-        coefficients, _ = _fit(power_w, readings[:, live], efficiency)
-        phasors.append(coefficients[1] + 1j * coefficients[2])
-    return float(np.angle((phasors[1] * phasors[0].conj()).sum()))
-
-
-def noise_of(readings: Array, relative: float, floor_w: float) -> float:
-    """Effect (see `effect`) that noise alone makes between two readings like the mean of ``readings`` (B, n)."""
-    used = readings[:, np.isfinite(readings).all(axis=0)].mean(axis=0)
-    sigma = np.sqrt(2.0 * ((relative * used) ** 2 + floor_w**2))
-    return float(0.5 * sigma.sum() / max(float(used.sum()), _TINY))
 
 
 def dead_outputs(readings: Array, share: float = 1e-2) -> NDArray[np.bool_]:

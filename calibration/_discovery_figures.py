@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {
     "ok": "#2a7f3f", "swapped": "#e08a00", "permuted": "#e08a00", "open": "#b00020", "short": "#7b1fa2",
-    "no effect": "#b00020", "dead": "#b00020", "not found": "#d65a9c", "untested": "#9a9a9a",
+    "no effect": "#b00020", "dead": "#b00020", "not found": "#d65a9c", "undecided": "#9a9a9a", "untested": "#9a9a9a",
 }  # fmt: skip
 _EDGE, _THETA_AT, _PHI_AT = 0.6, 0.62, 0.12
 

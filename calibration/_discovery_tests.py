@@ -7,18 +7,13 @@ from numpy.typing import NDArray
 
 from calibration._discovery_analysis import (
     CLEAR_EFFECT,
-    DOUBTFUL_RATIO,
-    LOOP_EFFECT,
-    QUIET_RATIO,
     Gate,
     agreeing,
     effect,
     find_darkest,
     find_gate,
-    fringe_turn,
-    noise_of,
 )
-from calibration._discovery_routes import Loop, Route, RouteMap
+from calibration._discovery_routes import Route, RouteMap
 from calibration._discovery_state import UNKNOWN, Side, Wiring
 from calibration._probe import Probe
 from calibration._session import Array
@@ -147,7 +142,7 @@ class PhaseTests:
             for output in (0, 1):
                 behind = self._behind(mzi, output, channel, expected)
                 straight = (
-                    not self.routes.reached(column + 1, upper + output) and self._detector(upper + output) is not None
+                    not self.routes.reached(column + 1, upper + output) and self.detector(upper + output) is not None
                 )
                 if route is not None and (straight or behind):
                     sides.append(Side(arm == output, route.cost, route, behind, upper + output))
@@ -177,7 +172,7 @@ class PhaseTests:
             groups.insert(1, np.concatenate(groups))
         return groups
 
-    def _detector(self, output: int) -> int | None:
+    def detector(self, output: int) -> int | None:
         """Return the detector that sees an output: the one found, else chip.yaml's if it is alive and not another's."""
         found = np.flatnonzero(self.sees == output).tolist()
         if not found and self.sees[output] == UNKNOWN:
@@ -224,7 +219,7 @@ class PhaseTests:
         if effect(before) < CLEAR_EFFECT:
             return Gate.without_effect(efficiency)
         if not side.behind:
-            detector = self._detector(side.output)
+            detector = self.detector(side.output)
             assert detector is not None
             return find_darkest(settings[:, channel], before, detector, efficiency)
         behind = side.behind[turn % len(side.behind)]
@@ -285,100 +280,6 @@ class PhaseTests:
         left = sorted((o for o in left if o not in self.sees), key=lambda output: bool(self.dead_detectors[output]))
         for detector, output in zip(free, left, strict=False):
             self.sees[detector] = output
-
-    def loop(self, loop: Loop, channel: int, expected: bool) -> bool:
-        """Ask whether ``channel`` moves a phase on one of a loop's two ways.
-
-        Such a phase has an effect where both ways are lit, and none where light takes one way only.
-
-        Parameters
-        ----------
-        loop
-            The loop.
-        channel
-            The channel.
-        expected
-            Whether chip.yaml has this channel there; one that is somewhere else needs more evidence.
-        """
-        yes = no = 0
-        for attempt in range(TRIES):
-            # Behind the loop everything is in bar: of what is there only internal phases could act, and always do.
-            # Where that shows nothing, an MZI that cannot be steered closes the loop; what follows mixes its outputs.
-            mixed = attempt >= TRIES // 2
-            split = self._loop_setting(loop, mixed)
-            single = split.copy()
-            self.set_theta(single, loop.splitter, 0.0 if loop.straight else np.pi)
-            settings = np.vstack([self.sweep(split, channel, 3), self.sweep(single, channel, 3)])
-            readings = self.measure(f"loop of {self._name(loop.closing)}", settings, loop.source.lit)
-            both, one = effect(readings[:3]), effect(readings[3:])
-            yes += (
-                both > (LOOP_EFFECT if expected else 2.0 * LOOP_EFFECT)
-                and one < (DOUBTFUL_RATIO if expected else QUIET_RATIO) * both
-            )
-            no += one > LOOP_EFFECT and one > 1.2 * DOUBTFUL_RATIO * both
-            if yes == (2 if mixed or not expected else 1):
-                return True
-            if no == 2 or (both < CLEAR_EFFECT and not expected):
-                return False
-        return False
-
-    def _loop_setting(self, loop: Loop, mixed: bool = False) -> Array:
-        """Return powers (H,) in W that close ``loop``; behind it MZIs are in bar, or ``mixed`` at random."""
-        column = self.mesh.mzis[loop.closing][0]
-        power = self.random_power(column if mixed else self.mesh.depth)
-        for mzi in sorted(loop.all_crossed):
-            if self.wiring.steerable[mzi]:
-                self.set_theta(power, mzi, np.pi)
-        for mzi in (loop.splitter, loop.closing):
-            if self.wiring.steerable[mzi]:
-                self.set_theta(power, mzi, 0.5 * np.pi)
-        # Other heat and other interference of stray light each time.
-        middle = self._external()
-        power[middle] *= self.rng.uniform(0.6, 1.4)
-        return power
-
-    def loop_sign(self, loop: Loop, between: int, channel: int) -> float:
-        """Measure how far (rad) a loop's fringe over ``channel`` turns when MZI ``between`` on a way turns by 1 rad.
-
-        Positive if the phase that ``channel`` moves is on the other way than ``between``.
-        """
-        power = self._loop_setting(loop)
-        layout = self.probe.layout
-        theta = int(self.wiring.channel[layout.mesh_theta[between]])
-        step = 0.5 / float(self.wiring.efficiency[theta])
-        sweeps = []
-        bar = max(float(power[theta]), step)
-        for value in (bar - step, bar + step):
-            power[theta] = value
-            settings = self.sweep(power, channel, GATE_POINTS)
-            sweeps.append(self.measure(f"order of the phases at {self._name(between)}", settings, loop.source.lit))
-        return fringe_turn(settings[:, channel], sweeps[0], sweeps[1], float(self.wiring.efficiency[channel]))
-
-    def acts(self, channels: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Turn channels one by one by a quarter and half a turn and look at all outputs with every input lit.
-
-        Returns
-        -------
-        tuple
-            Part of the light that moves, and the same relative to what noise moves, both (channels, n inputs).
-        """
-        ports = self.probe.layout.ports
-        power = self.random_power(0)
-        for mzi in np.flatnonzero(self.wiring.steerable):
-            self.set_theta(power, int(mzi), 0.5 * np.pi)
-        settings = [power]
-        for channel in channels.tolist():
-            for turn in (0.25, 0.5):  # a phase may look the same half a turn further
-                row, step = power.copy(), turn * self.period_w[channel]
-                row[channel] += step if row[channel] + step < self.period_w[channel] else -step
-                settings.append(np.clip(row, 0.0, self.probe.max_power_w))
-        lit = np.tile(np.arange(ports), len(settings))
-        readings = self.measure("what acts at all", np.repeat(np.stack(settings), ports, axis=0), lit)
-        base, *rest = readings.reshape(len(settings), ports, -1)
-        moved = np.array([[effect(np.stack(p)) for p in zip(base, rows, strict=True)] for rows in rest])
-        noise = np.array([noise_of(row[None], self.noise.relative, self.noise.floor_w) for row in base])
-        largest = moved.reshape(len(channels), 2, ports).max(axis=1)
-        return largest, largest / noise
 
     def _name(self, mzi: int) -> str:
         column, upper = self.mesh.mzis[mzi]

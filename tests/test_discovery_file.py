@@ -28,8 +28,9 @@ def found(channel=None, sees=None, acts=None):
     channel = np.arange(heaters) if channel is None else channel
     sees = np.arange(4) if sees is None else sees
     acts = np.ones(heaters, dtype=bool) if acts is None else acts
-    tested = np.ones(heaters, dtype=bool)
-    maps = ChannelMap(channel, tested, acts, sees, sees < 0, np.zeros(6), np.ones(heaters), 0)
+    nothing = np.zeros(heaters, dtype=bool)
+    ones = np.ones(heaters)
+    maps = ChannelMap(channel, nothing, acts, sees, sees < 0, np.zeros(6), ones, ones, ones, 0.0, 0)
     return judge(chip.layout, maps)
 
 

@@ -1,0 +1,380 @@
+"""Which phase each channel moves: steps of single channels in a mesh whose light a rough twin predicts."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._discovery_build import TwinSearch, hop
+from calibration._discovery_heat import (
+    HEARD_CHI,
+    SILENT_CHI,
+    HeatModel,
+    effect_over_noise,
+    invisible_phases,
+)
+from calibration._discovery_state import UNKNOWN
+from calibration._discovery_steps import (
+    EXPLAINED,
+    LOG_LIKELIHOOD,
+    Steps,
+    Verdicts,
+    judge_steps,
+    telling_settings,
+)
+from calibration._discovery_tests import POWER_SHARE, PhaseTests
+from calibration._discovery_twin import RoughTwin, weigh
+from calibration._mesh_linear import MeshData
+from calibration._session import Array
+
+NUMBERS = 64
+"""Powers that at least are read for each channel's steps."""
+POOR = 0.12
+"""Mean total variation distance of held-out settings above which a twin says nothing, and a relied-on map is wrong."""
+ATTEMPTS, TRIES, MORE_ROUNDS = 3, 3, 3
+"""Twins that are built, each relying on what the one before showed; tries for each, relying on fewer channels; and
+rounds of further readings for undecided channels."""
+FEW = 3
+"""Undecided channels that further readings may settle without a new twin."""
+EXTERNAL_SHARE = 0.2
+"""Share of external phases that random settings heat: more would add more heat than a twin without it can bear."""
+CANDIDATES = 12
+"""Random settings from which each telling one is chosen."""
+POSSIBLE = 10.0
+"""An undecided channel may move any phase that leaves no more than this many times the least unexplained."""
+LIKELY_MARGIN = 1.5
+"""A channel is believed for the next fit if every other phase leaves this many times more unexplained."""
+_LIKELY = 0.5
+_QUARTER, _LARGE = 0.25, 0.75  # turns
+_RIVALS = 3
+_REFITS = 3
+
+
+@dataclass
+class ChannelSearch:
+    """Finds which phase each channel moves.
+
+    Parameters
+    ----------
+    tests
+        Tests of this chip, with the internal phases found by their gates.
+    usable
+        Channels (H,) that may be driven.
+    rng
+        Source of random settings.
+    """
+
+    tests: PhaseTests
+    usable: NDArray[np.bool_]
+    rng: np.random.Generator
+    twin: RoughTwin = field(init=False)
+    data: MeshData = field(init=False)
+    held_out: MeshData = field(init=False)
+    steps: Steps = field(init=False)
+
+    def __post_init__(self) -> None:
+        probe, wiring, layout = self.tests.probe, self.tests.wiring, self.tests.probe.layout
+        self._layout, self._heaters, self._ports = layout, len(layout.heaters), layout.ports
+        self._column = np.repeat([column for column, _ in layout.mesh.mzis], 2)
+        self._internal = np.isin(np.arange(self._heaters), layout.mesh_theta)
+        self._invisible = np.isin(np.arange(self._heaters), invisible_phases(layout))
+        self._top_w = np.minimum(2.0 * np.pi / wiring.efficiency, probe.max_power_w)
+        channel = np.where(self._internal, wiring.channel, UNKNOWN)
+        offset = self.rng.uniform(-np.pi, np.pi, self._heaters)
+        found = np.flatnonzero(channel != UNKNOWN)
+        bars = np.repeat(wiring.bar_w, 2)
+        offset[found] = np.pi - wiring.efficiency[channel[found]] * bars[found]
+        ones = np.ones(self._ports)
+        self.twin = RoughTwin(layout, channel, wiring.efficiency.copy(), offset, ones, ones)
+        self.steps = Steps.none(self._heaters, self._ports)
+
+    def run(self) -> Verdicts:
+        """Build a twin, let every channel step, and measure more until all is decided or nothing helps."""
+        asked = np.flatnonzero(self.usable)
+        verdicts = self._begin(self.twin, asked)
+        for _ in range(ATTEMPTS - 1):
+            asked = np.flatnonzero(self.usable & ~verdicts.decided)
+            if not self.good or (verdicts.acting & ~verdicts.decided).sum() <= FEW:
+                break
+            verdicts = self._begin(self._relying_on(verdicts), asked)
+        for _ in range(MORE_ROUNDS):
+            undecided = np.flatnonzero(self._visible(verdicts) & ~verdicts.decided)
+            if not self.good or not len(undecided):
+                break
+            self._measure_more(undecided, verdicts)
+            self._hop()
+            verdicts = self._settled()
+        return self._confirmed(verdicts)
+
+    def _begin(self, begin: RoughTwin, asked: NDArray[np.intp]) -> Verdicts:
+        """Build a twin from one that relies on some channels, and let channels step."""
+        for _ in range(TRIES):
+            search = TwinSearch(begin, self._random_data, self.rng)
+            self.twin = begin
+            self.twin = search.run()
+            self.data, self.held_out = search.data, search.held_out
+            if self.good:
+                break
+            begin = search.without_astray()
+        self.steps = self.steps.joined(self._stepped(asked, self._random(self._depth, self._settings), _QUARTER))
+        return self._settled()
+
+    def _confirmed(self, verdicts: Verdicts) -> Verdicts:
+        """Accuse only channels that steps from settings which no fit has seen accuse too, and only by a good twin."""
+        own = verdicts.best == np.arange(self._heaters)
+        if not self.good:
+            return verdicts.without(verdicts.acting)
+        accused = np.flatnonzero(verdicts.decided & ~own)
+        if not len(accused):
+            return verdicts
+        fresh = judge_steps(self.twin, self._stepped(accused, self._random(self._depth, self._settings), _QUARTER))
+        agreed = fresh.decided & (fresh.best == verdicts.best)
+        return verdicts.without(verdicts.decided & ~own & ~agreed)
+
+    @property
+    def good(self) -> bool:
+        """Whether the twin predicts settings that it has not seen."""
+        return self.twin.distance(self.held_out) < POOR
+
+    @property
+    def _depth(self) -> int:
+        return self._layout.mesh.depth
+
+    @property
+    def _settings(self) -> int:
+        return max(self._ports, -(-NUMBERS // self._ports))
+
+    def _visible(self, verdicts: Verdicts) -> NDArray[np.bool_]:
+        """Channels that move a phase which powers show, or by their effect might."""
+        weak = (verdicts.effect > 0.5 * verdicts.effect.max(initial=0.0) * 0.1) & ~verdicts.acting
+        return np.asarray(verdicts.acting | weak)
+
+    # Settings and readings
+
+    def _random(self, column: int, count: int) -> tuple[Array, NDArray[np.intp]]:
+        """Draw powers (count, H) in W and lit ports: believed phases up to ``column`` at random, others in bar."""
+        twin, probe = self.twin, self.tests.probe
+        power = np.zeros((count, self._heaters))
+        for phase in np.flatnonzero(twin.channel != UNKNOWN):
+            channel = twin.channel[phase]
+            if self._column[phase] <= column:
+                moved = self._internal[phase] or self.rng.uniform(size=count) < EXTERNAL_SHARE
+                power[:, channel] = moved * self.rng.uniform(size=count) * self._top_w[channel]
+            elif self._internal[phase]:
+                bar = (np.pi - twin.offset[phase]) % (2.0 * np.pi) / twin.efficiency[channel]
+                power[:, channel] = min(bar, probe.max_power_w[channel])
+        total = np.maximum(power.sum(axis=1, keepdims=True), 1e-300)
+        power *= np.minimum(1.0, POWER_SHARE * probe.max_total_power_w / total)
+        return power, (np.arange(count) + self.rng.integers(self._ports)) % self._ports
+
+    def _random_data(self, column: int, count: int) -> MeshData:
+        return self._measured("settings for a twin", *self._random(column, count))
+
+    def _measured(self, stage: str, power_w: Array, lit: NDArray[np.intp]) -> MeshData:
+        """Measure; readings in the order of outputs, NaN where no detector sees one."""
+        readings = self.tests.measure(stage, power_w, lit)
+        detectors = [self.tests.detector(output) for output in range(self._ports)]
+        ordered = [np.full(len(lit), np.nan) if d is None else readings[:, d] for d in detectors]
+        return MeshData(power_w, lit, np.stack(ordered, axis=1))
+
+    def _stepped(
+        self, channels: NDArray[np.intp], settings: tuple[Array, NDArray[np.intp]], turn: float
+    ) -> Steps:  # fmt: skip
+        """Let single channels step by ``turn`` periods from each setting."""
+        power, lit = settings
+        size = (turn * 2.0 * np.pi / self.twin.efficiency)[channels, None]
+        now, top = power[:, channels].T, self.tests.probe.max_power_w[channels, None]
+        change = np.where(now + size <= np.maximum(self._top_w[channels, None], size), size, -size)
+        change = np.clip(now + change, 0.0, top) - now
+        ends = np.repeat(power[None], len(channels), axis=0)
+        ends[np.arange(len(channels)), :, channels] += change
+        both = np.concatenate([power[None], ends]).reshape(-1, self._heaters)
+        read = self._measured("steps of channels", both, np.tile(lit, 1 + len(channels))).readings_w
+        count = len(lit)
+        return Steps(
+            power, lit, read[:count], np.tile(np.arange(count), len(channels)), np.repeat(channels, count),
+            change.ravel(), read[count:],
+        )  # fmt: skip
+
+    def _measure_more(self, undecided: NDArray[np.intp], verdicts: Verdicts) -> None:
+        """Take readings in which the phases that undecided channels may move would do the most different things."""
+        more = self._random_data(self._depth, 3 * self._ports)
+        self.data = self.data.joined(self.held_out).joined(more.take(slice(self._ports, None)))
+        self.held_out = more.take(slice(0, self._ports))
+        rivals = [(int(c), self._plausible(int(c), verdicts)) for c in undecided]
+        power, lit = self._random(self._depth, CANDIDATES * self._settings)
+        chosen = telling_settings(self.twin, power, lit, rivals, self._settings)
+        self.steps = self.steps.joined(self._stepped(undecided, (power[chosen], lit[chosen]), _QUARTER))
+
+    def _plausible(self, channel: int, verdicts: Verdicts) -> NDArray[np.intp]:
+        """Phases that a channel may move: those that explain it best, its own, and some that nothing moves."""
+        likely = np.argsort(verdicts.unexplained[channel])[:_RIVALS].tolist()
+        free = np.flatnonzero((self.twin.channel == UNKNOWN) & ~self._invisible)
+        own = [] if self._invisible[channel] else [channel]
+        return np.array(sorted({*likely, *own, *free[:_RIVALS].tolist()}), dtype=np.intp)
+
+    # Fits
+
+    def _settled(self) -> Verdicts:
+        """Judge and fit in turns until channels keep their phases; then competing fits for those left over."""
+        self._fit_in_turns()
+        if self.good:
+            for _ in range(_REFITS):
+                if not self._refit_one():
+                    break
+            self._fit_in_turns()
+        return judge_steps(self.twin, self.steps)
+
+    def _fit_in_turns(self, rounds: int = 5) -> None:
+        before: list[int] | None = None
+        for _ in range(rounds):
+            verdicts = judge_steps(self.twin, self.steps)
+            channel = self._believed(verdicts)
+            self.twin = self._descended(replace(self.twin, channel=channel), self._readings(channel), 3)
+            if channel.tolist() == before:
+                break
+            before = channel.tolist()
+
+    def _believed(self, verdicts: Verdicts) -> NDArray[np.intp]:
+        """Channels (H,) of phases: those that steps show, and those relied on before that steps do not refute."""
+        sure = verdicts.acting & (verdicts.least < _LIKELY) & (verdicts.margin > LIKELY_MARGIN)
+        channel, placed = np.full(self._heaters, UNKNOWN), np.zeros(self._heaters, dtype=bool)
+        for one in np.argsort(verdicts.least):
+            phase = verdicts.best[one]
+            if sure[one] and channel[phase] == UNKNOWN:
+                channel[phase], placed[one] = one, True
+                if verdicts.mirrored[one, phase]:
+                    self.twin = self.twin.mirrored(int(phase) // 2)
+        for phase in np.flatnonzero(self._internal & (self.twin.channel != UNKNOWN) & (channel == UNKNOWN)):
+            one = self.twin.channel[phase]
+            if not placed[one]:
+                channel[phase], placed[one] = one, True
+        return channel
+
+    def _readings(self, channel: NDArray[np.intp]) -> MeshData:
+        """All readings in which nothing unknown moves."""
+        placed = np.isin(np.arange(self._heaters), channel[channel != UNKNOWN])
+        return self.data.joined(self.steps.bases).joined(self.steps.only(placed).ends)
+
+    def _descended(self, twin: RoughTwin, data: MeshData, passes: int) -> RoughTwin:
+        every = np.ones(self._heaters, dtype=bool)
+        return twin.descended(data, every, twin.offset, np.full(self._heaters, np.inf), passes)
+
+    def _hop(self) -> None:
+        """Look for a better twin near phases that stand still."""
+        still, unknown = self.twin.channel == UNKNOWN, np.full(self._heaters, np.inf)
+        self.twin = hop(self.twin, self.data.joined(self.steps.bases), still, self.twin.offset, unknown, self.rng)
+
+    def _refit_one(self) -> bool:
+        """Fit the twin under every place that channels without one may have; believe the best fit of all.
+
+        Returns
+        -------
+        bool
+            Whether a channel got a place.
+        """
+        verdicts = judge_steps(self.twin, self.steps)
+        placed = np.isin(np.arange(self._heaters), self.twin.channel)
+        left = np.flatnonzero(verdicts.acting & ~placed)
+        data = self.data.joined(self.steps.bases)
+        base = self.twin.misfit(data)
+        best: tuple[float, RoughTwin] | None = None
+        for channel in left:
+            steps = self.steps.only(np.arange(self._heaters) == channel)
+            size, both = weigh(steps.effect, data), data.joined(steps.ends)
+            places = self._plausible(int(channel), verdicts)
+            for phase in places[self.twin.channel[places] == UNKNOWN]:
+                for twin in self._starts(int(channel), int(phase)):
+                    found = self._descended(twin, both, 2)
+                    cost = (found.misfit(both, data) - base) / size
+                    if cost < _LIKELY and (best is None or cost < best[0]):
+                        best = cost, found
+        if best is None:
+            return False
+        self.twin = best[1]
+        return True
+
+    def _starts(self, channel: int, phase: int) -> list[RoughTwin]:
+        wires = self.twin.channel.copy()
+        wires[phase] = channel
+        twins = [self.twin, self.twin.mirrored(phase // 2)] if self._internal[phase] else [self.twin]
+        return [replace(twin, channel=wires) for twin in twins]
+
+    def _relying_on(self, verdicts: Verdicts) -> RoughTwin:
+        """Return a twin to begin anew with: it relies on the internal phases that steps confirm."""
+        channel = np.full(self._heaters, UNKNOWN)
+        for phase in np.flatnonzero(self._internal & (self.twin.channel != UNKNOWN)):
+            if verdicts.unexplained[self.twin.channel[phase], phase] < EXPLAINED:
+                channel[phase] = self.twin.channel[phase]
+        return replace(self.twin, channel=channel)
+
+    def placed(self, verdicts: Verdicts) -> "Placed":
+        """Say which channel moves each phase, those included that powers do not show."""
+        silent, likely = self._quiet(verdicts)
+        channel, doubted = np.full(self._heaters, UNKNOWN), np.zeros(self._heaters, dtype=bool)
+        claims = np.bincount(verdicts.best[verdicts.decided], minlength=self._heaters)
+        for one in np.flatnonzero(verdicts.decided):
+            if claims[verdicts.best[one]] == 1:
+                channel[verdicts.best[one]] = one
+        _place_unseen(channel, np.flatnonzero(self._invisible), likely)
+        homeless = ~silent & ~np.isin(np.arange(self._heaters), channel)
+        empty = channel == UNKNOWN
+        doubted[empty & homeless] = True
+        channel[empty & homeless] = np.flatnonzero(empty & homeless)
+        for one in np.flatnonzero(homeless):  # it may move what nothing was found to move
+            doubted |= empty & self._possible(int(one), verdicts)
+        return Placed(channel, doubted, silent)
+
+    def _possible(self, channel: int, verdicts: Verdicts) -> NDArray[np.bool_]:
+        """Phases (H,) that an undecided channel may move."""
+        if not verdicts.acting[channel]:
+            return self._invisible
+        if not self.good or verdicts.least[channel] > EXPLAINED:
+            return ~self._invisible
+        left = verdicts.unexplained[channel]
+        return np.asarray(left < np.minimum(POSSIBLE * verdicts.least[channel], 1.0 - EXPLAINED))
+
+    def _quiet(self, verdicts: Verdicts) -> tuple[NDArray[np.bool_], dict[int, Array]]:
+        """Tell channels that do nothing, and how likely the others are at each of the phases that powers do not show.
+
+        Returns
+        -------
+        tuple
+            Whether (H,) each channel does nothing, and log likelihoods of those that only warm others.
+        """
+        silent = ~self.usable
+        quiet = np.flatnonzero(self.usable & ~verdicts.acting)
+        if not len(quiet):
+            return silent, {}
+        steps = self._stepped(quiet, self._random(self._depth, 2 * self._settings), _LARGE)
+        over = effect_over_noise(steps, self.tests.noise, self._heaters)
+        silent[quiet[over[quiet] < SILENT_CHI]] = True
+        places, heat = np.flatnonzero(self._invisible), HeatModel(self.twin)
+        only_warm = quiet[(over[quiet] > HEARD_CHI) & (judge_steps(self.twin, steps).least[quiet] > _LIKELY)]
+        return silent, {
+            int(c): heat.log_likelihoods(steps.only(np.arange(self._heaters) == c), self.tests.noise, places)
+            for c in (only_warm if self.good else [])
+        }
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Channel (H,) of each phase, whether (H,) that is undecided, and whether (H,) each channel does nothing."""
+
+    channel: NDArray[np.intp]
+    undecided: NDArray[np.bool_]
+    silent: NDArray[np.bool_]
+
+
+def _place_unseen(channel: NDArray[np.intp], places: NDArray[np.intp], likely: dict[int, Array]) -> None:
+    """Give phases that powers do not show to the channels that only warm others.
+
+    chip.yaml's own stays if its heat is not seen elsewhere beyond doubt; others get the only place that is left where
+    their heat may come from.
+    """
+    for one in sorted(likely, key=lambda one: one not in places):
+        free = np.flatnonzero(channel[places] == UNKNOWN)
+        fit = free[likely[one][free] > likely[one].max() - LOG_LIKELIHOOD]
+        own = [k for k in fit if places[k] == one]
+        if own or len(fit) == 1:
+            channel[places[own[0] if own else fit[0]]] = one
