@@ -7,10 +7,10 @@ import numpy as np
 from calibration._mesh_linear import MeshData
 from calibration._probe import Probe
 from calibration._session import Array, Progress
-from calibration._start_dead import DEAD
 from calibration._start_filter import StartFilter
 from calibration._start_phi import find_phis
-from calibration._start_state import StartState, Sweep
+from calibration._start_repair import repair
+from calibration._start_state import DEAD, StartState, Sweep
 from calibration._start_theta import find_thetas
 from calibration._twin_fit import NoiseModel, _one_thread
 from optinc_hw.errors import CalibrationError
@@ -126,7 +126,8 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
     state = StartState(probe, noise, rng, progress)
     with _one_thread():
         sweeps, entered = find_thetas(state)
-        filtered, residuals = find_phis(state, sweeps, entered)
+        filtered, residuals, parts = find_phis(state, sweeps, entered)
+        repair(state, filtered, parts)
         verdicts = _verdicts(state, filtered)
         check = _measure_check(state)
         tvd = _distance(filtered, check)

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from calibration._session import Array
 from calibration._start_state import TWO_PI, StartState, finite_mean
 
-DEAD = "its heater does nothing: readings that differ by it alone are the same"
 SETTINGS = 5
 """Settings of all others at which a heater must show nothing to be called dead; a working one mostly shows at once."""
 LEAST_RESPONSE = 8.0
@@ -49,7 +48,8 @@ def _respond(state: StartState, heaters: NDArray[np.intp], lit: int) -> list[boo
     reach = np.minimum(TWO_PI, (state.efficiency * state.probe.max_power_w)[heaters])
     changed = np.arange(len(heaters))
     phase[changed + 1, heaters] = (phase[0, heaters] + reach / 2.0) % reach
-    readings = state.measure("start_heater", phase, np.full(len(phase), lit, dtype=np.intp)).readings_w
+    state.asides.append(state.measure("start_heater", phase, np.full(len(phase), lit, dtype=np.intp)))
+    readings = state.asides[-1].readings_w
     return [_change(state, readings[np.array([0, row])]) > LEAST_RESPONSE for row in changed + 1]
 
 

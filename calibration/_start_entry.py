@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
-from calibration._start_dead import DEAD, find_dead
+from calibration._start_dead import find_dead
 from calibration._start_fringes import ANGLES, chain_states, minima, rivals
-from calibration._start_state import TWO_PI, StartState, Sweep, finite_mean
+from calibration._start_state import DEAD, TWO_PI, StartState, Sweep, finite_mean
 
 POINTS = 5
 """Readings a lit port."""

@@ -190,6 +190,15 @@ class StartFilter:
                 break
         self.precision[np.ix_(active, active)] = normal
 
+    def kept(self) -> tuple[Array, Array]:
+        """Return what `restore` brings back: phases and light, and their precision."""
+        return self._vector(), self.precision.copy()
+
+    def restore(self, kept: tuple[Array, Array]) -> None:
+        """Go back to what was known."""
+        self._state.theta, self._state.phi, self.light = np.split(kept[0].copy(), [self._count, 2 * self._count])
+        self.precision = kept[1]
+
     def _vector(self) -> Array:
         return np.concatenate([self._state.theta, self._state.phi, self.light])
 

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
-from calibration._start_dead import DEAD, find_dead
+from calibration._start_dead import find_dead
 from calibration._start_filter import StartFilter
 from calibration._start_fringes import ANGLES, PairSweep, known_light_costs, minima
 from calibration._start_pairs import rows_seen
-from calibration._start_state import TWO_PI, StartState, Sweep
+from calibration._start_state import DEAD, TWO_PI, StartState, Sweep
+
+Parts = list[tuple[Sweep, int]]
 
 WINDOW = 6
 """Columns before one that mix light when its phis are measured; light comes to them in rows.
@@ -39,7 +41,9 @@ _CANDIDATES = 40
 _MODEL_SHARE = 0.1
 
 
-def find_phis(state: StartState, sweeps: dict[int, list[Sweep]], entered: list[Sweep]) -> tuple[StartFilter, Array]:
+def find_phis(
+    state: StartState, sweeps: dict[int, list[Sweep]], entered: list[Sweep]
+) -> tuple[StartFilter, Array, Parts]:
     """Measure and find the offsets of all phis.
 
     Parameters
@@ -54,10 +58,11 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]], entered: list[S
     Returns
     -------
     tuple
-        The filter with all columns taken in, and the rms residual over the expected one of each column.
+        The filter with all columns taken in, the rms residual over the expected one of each column, and all readings
+        with the column up to which their light goes through phases that matter.
     """
     mesh, filtered, residuals = state.probe.layout.mesh, StartFilter(state), []
-    parts = list[tuple[Sweep, int]]()
+    parts = Parts()
     for column in range(mesh.depth):
         state.progress("start_phi", column, mesh.depth)
         cells = np.array(mesh.columns[column], dtype=np.intp)
@@ -71,12 +76,16 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]], entered: list[S
         residuals.append(filtered.take_in(*parts[-1]))
         if state.meeting and (column % SMOOTHED == SMOOTHED - 1 or column == mesh.depth - 1):
             filtered.smooth(parts)
+    last = mesh.depth - 1
     if entered:
         # Light of these readings went through all columns, with phases all over.
         chosen = entered[:: -(-len(entered) // MOST_ENTERED)]
-        blocks = [chosen[first : first + BLOCK] for first in range(0, len(chosen), BLOCK)]
-        filtered.smooth([*parts, *((joined(block), mesh.depth - 1) for block in blocks)])
-    return filtered, np.array(residuals)
+        parts += [(joined(chosen[first : first + BLOCK]), last) for first in range(0, len(chosen), BLOCK)]
+        filtered.smooth(parts)
+    else:
+        parts += [(joined(swept), column) for column, swept in sweeps.items() if column > DEEPEST]
+    parts += [(aside, last) for aside in state.asides]
+    return filtered, np.array(residuals), parts
 
 
 def joined(sweeps: list[Sweep]) -> Sweep:

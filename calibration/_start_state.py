@@ -17,6 +17,11 @@ DARK_SHARE = 0.02
 """A detector that never shows this share of its neighbours' light is dead."""
 OUTPUT_COLUMNS = 12
 """Up to so many columns all thetas are found from the outputs; of more, half."""
+DEAD = "its heater does nothing: readings that differ by it alone are the same"
+DEAD_PHI = f"phi's {DEAD.removeprefix('its ')}"
+SWAPPED = "theta and phi answer to each other's heaters: their channels are swapped"
+KEPT = (DEAD, DEAD_PHI, SWAPPED)
+"""Reasons that no fit takes back."""
 _ALWAYS_ABOVE_FLOOR = 8.0
 
 
@@ -86,6 +91,7 @@ class StartState:
     couplers: Couplers = field(init=False)
     efficiency: Array = field(init=False)
     sweeps: list[Sweep] = field(init=False)
+    asides: list[Sweep] = field(init=False, default_factory=list)
     responds: dict[int, bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
-from calibration._start_dead import DEAD, find_dead
+from calibration._start_dead import find_dead
 from calibration._start_entry import bars, find_first_thetas
 from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima, rivals
 from calibration._start_pairs import MODEL_SHARE, outputs_of, pair_of, phases_of, usable
-from calibration._start_state import StartState, Sweep, finite_mean
+from calibration._start_state import DEAD, DEAD_PHI, SWAPPED, StartState, Sweep, finite_mean
 
 POINTS = 6
 """Readings of one group: one lit port, one state of all columns before."""
@@ -331,11 +331,11 @@ def _find_broken(state: StartState, column: int, work: _Column, least_chi: float
         for i in np.flatnonzero(asked)[dead]:
             moves[work.cells[i]] = False
             # Without a moving phi nothing tells theta's offset apart from the light's phases.
-            work.reason[i] = DEAD if heaters is layout.mesh_theta else f"phi's {DEAD.removeprefix('its ')}"
+            work.reason[i] = DEAD if heaters is layout.mesh_theta else DEAD_PHI
     swapped = _costs_with(state, column, work, number, (2, 1))
     suspicious &= np.all(work.outputs[number, :, every] >= 0, axis=1)
     for i in np.flatnonzero(suspicious & (swapped < np.minimum(alive / _SWAP_ADVANTAGE, alive - _SWAP_MARGIN))):
-        work.reason[i] = work.reason[i] or "theta and phi answer to each other's heaters: their channels are swapped"
+        work.reason[i] = work.reason[i] or SWAPPED
     new = [i for i in every if work.reason[i] and not before[i]]
     for i in new:
         state.go_around(int(work.cells[i]))

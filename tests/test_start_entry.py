@@ -29,11 +29,11 @@ def test_both_ways_meet(ports, preset):
 
 
 def test_a_dead_theta_near_the_inputs_is_named_and_no_theta_called_good_is_wrong():
-    chip = LabMesh(13, 2, dead=("mzi_2_6_theta",))
+    chip = LabMesh(13, 2, dead=("mzi_3_5_theta",))
     found = start(chip)
     verdicts = {verdict.heater: verdict for verdict in found.verdicts}
-    assert not verdicts["mzi_2_6_theta"].good
-    assert [verdict.heater for verdict in found.verdicts if verdict.dead] == ["mzi_2_6_theta"]
+    assert not verdicts["mzi_3_5_theta"].good
+    assert [verdict.heater for verdict in found.verdicts if verdict.dead] == ["mzi_3_5_theta"]
     good = np.array([verdict.good for verdict in found.verdicts[0::2]])
-    assert good.sum() > len(good) // 3
+    assert good.sum() > len(good) // 2
     assert np.abs(errors(chip, found)[0][good]).max() < 0.4
