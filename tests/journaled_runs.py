@@ -13,7 +13,7 @@ from optinc_hw.bench import DetectorReading, HeaterReading, read_description, wr
 from optinc_hw.bench.write import instrument_names
 from optinc_hw.photonics import ChipModel, TwinParameters, power_from_voltage
 
-OHM, BETA_PER_W = 310.0, 1.5
+OHM, BETA_PER_W = 1210.0, 1.5
 RELATIVE_NOISE, FLOOR_W = 1e-3, 2e-9
 
 
