@@ -30,7 +30,7 @@ _EXACT_BELOW = 15.0
 _HALVINGS = 6
 _PASSES = 3
 _DARK = np.finfo(float).tiny
-_ROUGH, _FINE = (1e-2, 60), (1e-3, 225)
+_ROUGH, _FINE = (0.07, 60), (0.03, 225)
 """Tolerance and most steps of the inner solver, far from the true noise and near it."""
 
 

@@ -137,6 +137,9 @@ def conjugate_gradients(
 ) -> tuple[Array, int]:
     """Solve a positive definite system.
 
+    The residual of such a system rises and falls by orders of magnitude on the way; what every step gains of the
+    quadratic cost tells how near the end is.
+
     Parameters
     ----------
     multiply, precondition
@@ -144,7 +147,8 @@ def conjugate_gradients(
     right
         Right side.
     tolerance
-        Relative size of the preconditioned residual at which to stop.
+        Relative error of the solution, in the norm of the matrix, at which to stop: estimated from the last gain,
+        which the further steps are taken to fall short of as quickly as the steps so far did.
     max_steps
         Largest number of steps.
 
@@ -161,9 +165,9 @@ def conjugate_gradients(
     solution = np.zeros_like(right)
     residual = right.copy()
     direction = z = precondition(residual)
-    rho = first = float(residual @ z)
-    step = 0
-    while step < max_steps and rho > tolerance**2 * first and rho > _BREAKDOWN:
+    rho = float(residual @ z)
+    step, gain, gained = 0, 0.0, 0.0
+    while step < max_steps and step * gain >= tolerance**2 * gained and rho > _BREAKDOWN:
         image = multiply(direction)
         curvature = float(direction @ image)
         if not np.isfinite(curvature):
@@ -173,6 +177,8 @@ def conjugate_gradients(
         if curvature <= 0.0:
             break
         alpha = rho / curvature
+        gain = alpha * rho
+        gained += gain
         solution += alpha * direction
         residual -= alpha * image
         z = precondition(residual)
