@@ -96,6 +96,11 @@ class BlockPreconditioner:
                 inverse = (np.linalg.inv(block) * width * width[:, None]).astype(np.float32)
                 self._blocks.append((int(index[0]), int(index[-1]) + 1, inverse))
 
+    def dense_covariance(self) -> Array:
+        """Covariance matrix of the dense block if single heat paths were known."""
+        inverse = cho_solve(self._dense, np.eye(len(self._scale)), check_finite=False)
+        return np.asarray(self._scale * inverse * self._scale[:, None])
+
     def __call__(self, vector: Array) -> Array:
         """Multiply by the inverse of the blocks."""
         size = self._space.dense_size

@@ -20,7 +20,20 @@ from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 
 _SAMPLE = (1e-3, 600)
+_ROUGH_SAMPLE = (3e-3, 150)
+_SMALL, _MANY_SAMPLES, _FEW_SAMPLES = 8, 12, 3
+_PRIOR_SAMPLES = 2
+"""Samples that the estimate of a heater's spread from all others' counts for."""
 _COLUMN = (1e-4, 600)
+_MEDIAN_SQUARE = 0.4549
+"""Median of the square of a normal number."""
+
+
+def _spread(samples: Array, variance: Array) -> Array:
+    """Standard deviations (H,) from few samples (S, H) and variances (H,) that are right but for a factor."""
+    expected = variance * np.median(samples**2 / variance) / _MEDIAN_SQUARE
+    together = _PRIOR_SAMPLES * expected + np.sum(samples**2, axis=0)
+    return np.asarray(np.sqrt(together / (_PRIOR_SAMPLES + len(samples))))
 
 
 @dataclass(frozen=True)
@@ -94,12 +107,24 @@ class MeshPosterior:
         """Draw deviations (count, size) of the flat vector from its best value."""
         return np.stack([self._equations.sample(self._precondition, rng, *_SAMPLE) for _ in range(count)])
 
-    def heater_sigmas(self, rng: np.random.Generator, count: int = 12) -> tuple[Array, Array]:
-        """Return standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W."""
-        samples, place = self.samples(count, rng), self.fit.space.slices
-        relative = samples[:, place["efficiency"]] + samples[:, place["common_efficiency"]]
-        offset, efficiency = (np.sqrt(np.mean(part**2, axis=0)) for part in (samples[:, place["offset"]], relative))
-        return offset, efficiency * self.fit.parameters.efficiency
+    def heater_sigmas(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W.
+
+        They come from a few samples, and from what they would be if single heat paths were known times a factor that
+        is the same for all heaters.
+        """
+        place = self.fit.space.slices
+        offset, own, common = place["offset"], place["efficiency"], place["common_efficiency"].start
+        known = self._precondition.dense_covariance()
+        spread = np.diagonal(known)
+        count = _MANY_SAMPLES if self.fit.parameters.ports <= _SMALL else _FEW_SAMPLES
+        samples = np.stack([self._equations.sample(self._precondition, rng, *_ROUGH_SAMPLE) for _ in range(count)])
+        pieces = (
+            (samples[:, offset], spread[offset]),
+            (samples[:, own] + samples[:, [common]], spread[own] + spread[common] + 2.0 * known[own, common]),
+        )
+        phase, relative = (_spread(part, variance) for part, variance in pieces)
+        return phase, relative * self.fit.parameters.efficiency
 
     def covariance(self, which: Sequence[int]) -> Array:
         """Covariance matrix of some entries of the flat vector, one solution of the normal equations each.

@@ -116,3 +116,19 @@ def test_a_judgement_needs_a_complete_reading():
     blind = MeshData(data.power_w, data.lit, np.full_like(data.readings_w, np.nan))
     with pytest.raises(CalibrationError, match="nothing to judge"):
         held_out(fit.parameters, blind, NOISE)
+
+
+def test_standard_deviations_of_heaters_are_about_the_exact_ones():
+    _, fit, data, posterior = fitted(ports=3, readings=60)
+    covariance, place = exact_covariance(fit, data), fit.space.slices
+    growth = np.zeros((len(fit.parameters.offset), fit.space.size))
+    growth[:, place["efficiency"]] = np.eye(len(growth))
+    growth[:, place["common_efficiency"]] = 1.0
+    exact_ones = (
+        np.sqrt(np.diagonal(covariance)[place["offset"]]),
+        np.sqrt(np.einsum("hi,ij,hj->h", growth, covariance, growth)) * fit.parameters.efficiency,
+    )
+    for sigma, wanted in zip(posterior.heater_sigmas(np.random.default_rng(2)), exact_ones, strict=True):
+        ratio = sigma / wanted
+        assert 0.7 < np.median(ratio) < 1.5
+        assert np.all((ratio > 0.3) & (ratio < 3.0))
