@@ -30,7 +30,7 @@ _MEDIAN_SQUARE = 0.4549
 
 
 def _spread(samples: Array, variance: Array) -> Array:
-    """Standard deviations (H,) from few samples (S, H) and variances (H,) that are right but for a factor."""
+    """Estimate standard deviations (H,) from few samples (S, H) and variances (H,) that are right but for a factor."""
     expected = variance * np.median(samples**2 / variance) / _MEDIAN_SQUARE
     together = _PRIOR_SAMPLES * expected + np.sum(samples**2, axis=0)
     return np.asarray(np.sqrt(together / (_PRIOR_SAMPLES + len(samples))))

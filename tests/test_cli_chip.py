@@ -54,7 +54,7 @@ def test_calibrate_names_what_it_found_and_what_powers_cannot_tell(calibrated):
 
 
 def test_recalibrate_corrects_the_record_in_force_and_says_what_moved(folder, tmp_path):
-    options = ["--readings", 24, "--data", tmp_path / "drift.nc"]
+    options = ["--readings", 24, "--out", tmp_path / "drift.nc"]
     before = (folder / "calibration_simulated_0.json").read_bytes()
     result = run("recalibrate", folder, "--simulate", *options)
     assert result.exit_code == 0, result.stderr

@@ -13,7 +13,7 @@ SimulateFlag = Annotated[bool, typer.Option("--simulate", help="Use simulated in
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of random numbers, and of the chip with --simulate.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before outputs of real instruments are raised.")]
 DataOption = Annotated[
-    Path | None, typer.Option("--out", "--data", help="netCDF file for raw data; default: beside chip.yaml.")
+    Path | None, typer.Option("--out", help="netCDF file for raw data; default: beside chip.yaml.")
 ]
 ResumeOption = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="File of an interrupted run, to go on with.")
