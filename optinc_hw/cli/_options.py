@@ -12,9 +12,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing 
 SimulateFlag = Annotated[bool, typer.Option("--simulate", help="Use simulated instruments instead of real ones.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of random numbers, and of the chip with --simulate.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before outputs of real instruments are raised.")]
-DataOption = Annotated[
-    Path | None, typer.Option("--out", help="netCDF file for raw data; default: beside chip.yaml.")
-]
+DataOption = Annotated[Path | None, typer.Option("--out", help="netCDF file for raw data; default: beside chip.yaml.")]
 ResumeOption = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="File of an interrupted run, to go on with.")
 ]
