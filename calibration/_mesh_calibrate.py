@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 READINGS_PER_HEATER = 15
 """Default budget."""
+STARTS = 3
+"""Most tries of a start."""
 BATCHES = (0.25, 0.6, 1.0)
 """Share of the random settings that is measured by each fit: later batches are chosen with a better twin."""
 CANDIDATES, SAMPLES_PER_PORT = 3, 2
@@ -97,7 +100,7 @@ def calibrate_mesh(
     CalibrationError
         If the start fails, the budget does not leave room for random settings, or a fit diverges.
     """
-    start = find_start(probe, rng, noise, progress)
+    start = _started(probe, rng, noise, budget - held_out, progress)
     _mention(start)
     room = budget - probe.readings - held_out
     heaters = len(probe.layout.heaters)
@@ -121,6 +124,40 @@ def calibrate_mesh(
     data = data.joined(judges)
     fit = _kept(keep, data, start.parameters, noise, fit, progress)
     return MeshCalibration(fit, start, noise, data, residual, tvd, MeshPosterior(fit, data, noise).heater_sigmas(rng))
+
+
+def _started(
+    probe: Probe, rng: np.random.Generator, noise: NoiseModel, most: int, progress: Progress
+) -> Start:  # fmt: skip
+    """Find a start; one that fails or leaves a doubt is tried again with other settings while readings last.
+
+    Raises
+    ------
+    CalibrationError
+        If no try ends well enough to go on from.
+    """
+    found: list[Start] = []
+    for tried in range(1, STARTS + 1):
+        before = probe.readings
+        try:
+            found.append(find_start(probe, rng, noise, progress))
+            why = found[-1].doubt
+        except CalibrationError as error:
+            why = str(error)
+            if not found and (tried == STARTS or not _room_again(probe, before, most)):
+                raise
+        if not why or tried == STARTS or not _room_again(probe, before, most):
+            break
+        _log.warning("the start is tried again with other settings: %s", why)
+    best = min(found, key=lambda start: (bool(start.doubt), start.check_tvd))
+    others = [start.data for start in found if start is not best]
+    return replace(best, data=reduce(MeshData.joined, others, best.data))
+
+
+def _room_again(probe: Probe, before: int, most: int) -> bool:
+    """Whether readings last for another start like that since ``before``, and some random settings."""
+    random = len(probe.layout.heaters) // probe.layout.ports
+    return 2 * probe.readings - before + random <= most
 
 
 def _mention(start: Start) -> None:
