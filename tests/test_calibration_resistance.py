@@ -113,8 +113,8 @@ def test_one_outlier_is_left_out_or_refused(seed, place, size):
         fit = fit_resistance(current, voltage)
     except CalibrationError:
         return
-    if fit.good:
-        assert abs(fit.resistance_ohm - 1200.0) < 5.0 * np.sqrt(fit.covariance[0, 0])
+    if fit.good:  # with 8 degrees of freedom chance gives 5 sigmas once in a thousand tries, 10 once in 10^5
+        assert abs(fit.resistance_ohm - 1200.0) < 10.0 * np.sqrt(fit.covariance[0, 0])
 
 
 def test_twelve_per_cent_over_the_drive_is_a_heater():
