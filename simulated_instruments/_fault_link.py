@@ -52,6 +52,7 @@ class FaultyInstrument:
         """Set when nobody waits for late replies any more."""
         self._clock = clock
         self._lock = threading.RLock()
+        self._struck = threading.Condition(self._lock)
         self._injections: list[Injection] = []
         self._sessions: weakref.WeakSet[FaultySession] = weakref.WeakSet()
 
@@ -108,7 +109,13 @@ class FaultyInstrument:
             fault = eager[0].fault
             self.counts[fault_name(fault)] += 1
             self.hits.append(Hit(fault, command, reply))
+            self._struck.notify_all()
             return fault
+
+    def wait_for(self, count: int, timeout_s: float) -> bool:
+        """Wait until faults have happened ``count`` times in all; return whether they have, within ``timeout_s`` s."""
+        with self._struck:
+            return self._struck.wait_for(lambda: self.counts.total() >= count, timeout_s)
 
     def send_unasked(self, data: bytes, *, but: "FaultySession | None" = None) -> None:
         """Send bytes to all clients that are connected, ``but`` one."""

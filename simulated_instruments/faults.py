@@ -249,6 +249,25 @@ class BenchFaults:
         """Return the latest faults that happened to an instrument, up to 1000: what was hit and what was genuine."""
         return tuple(self._link(instrument).hits)
 
+    def wait_for(self, instrument: str, count: int, timeout_s: float) -> bool:
+        """Wait until faults have happened to an instrument ``count`` times in all.
+
+        Parameters
+        ----------
+        instrument
+            Its name.
+        count
+            Faults of all kinds, those before this call included.
+        timeout_s
+            Longest wait in s of real time: clients are other threads or programs.
+
+        Returns
+        -------
+        bool
+            Whether they have happened.
+        """
+        return self._link(instrument).wait_for(count, timeout_s)
+
     def send_unasked(self, instrument: str, data: bytes) -> None:
         """Send bytes to all clients of an instrument now; message-based clients get them with the next reply."""
         self._link(instrument).send_unasked(data)

@@ -1,7 +1,6 @@
 """A small instrument that is none of ours, behind a link with faults, and a plain client."""
 
 import socket
-import time
 
 from optinc_hw.clock import SimulatedClock
 from optinc_hw.errors import ConfigurationError
@@ -60,11 +59,9 @@ class Served:
         return client
 
     def wait_for(self, fault, hits):
-        """Wait until a fault has hit the box as often as told."""
-        end = time.monotonic() + _PATIENCE_S
-        while self.faults.counts()["box"].get(fault, 0) < hits:
-            assert time.monotonic() < end, f"{fault} did not come {hits} times"
-            time.sleep(0.0)
+        """Wait until faults, all of one kind, have hit the box as often as told."""
+        assert self.faults.wait_for("box", hits, _PATIENCE_S), f"{fault} did not come {hits} times"
+        assert self.faults.counts()["box"] == {fault: hits}
 
     def close(self):
         for client in self.clients:

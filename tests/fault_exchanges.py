@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import re
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -241,14 +240,15 @@ class Rig:
     def suffer(self, fault, kind, after, **rule):
         """Put a fault in wait for command number ``after`` of an exchange (``read`` or ``put``); tell the outcome."""
         self.device.timeout(HASTY_S)
-        earlier = len(self.faults.hits("device"))
+        earlier, struck = len(self.faults.hits("device")), sum(self.faults.counts()["device"].values())
         self.faults.inject("device", fault, match=b"", after=after, **rule)
         try:
             outcome = self.exchanges.read() if kind == "read" else self.exchanges.put(1)
         except OptincError as error:
             outcome, self.error = ERROR, error
             if after == 0:
-                self._wait_for_hit(earlier)
+                # The first command was given little time, and may not have arrived yet.
+                self.faults.wait_for("device", struck + 1, PATIENT_S)
         finally:
             self.bench._links["device"].clear()
         hits = self.faults.hits("device")[earlier:]
@@ -257,12 +257,6 @@ class Rig:
         if outcome == WRONG and all(looks_genuine(hit) for hit in hits):
             return ALIKE
         return outcome
-
-    def _wait_for_hit(self, earlier):
-        """Wait until the first command has arrived, which was given little time."""
-        end = time.monotonic() + PATIENT_S
-        while len(self.faults.hits("device")) == earlier and time.monotonic() < end:
-            time.sleep(0.0)
 
     def carry_on(self, fault, kind):
         """Do the next exchanges, undisturbed; tell what is not right with them, or nothing.

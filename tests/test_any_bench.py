@@ -12,7 +12,7 @@ from mixed_benches import BENCHES, PORTS, write_mixed_folder
 
 from optinc_hw.bench import Bench, write_bench_folder
 from optinc_hw.bench.write import instrument_names
-from optinc_hw.errors import LimitError, LinkError
+from optinc_hw.errors import ConfigurationError, LimitError, LinkError
 
 SHARE_OF_LIMIT = 0.1
 
@@ -85,11 +85,12 @@ def test_light_is_seen_and_goes_out(bench):
 
 def test_a_bench_is_left_safe_and_for_one_at_a_time(place):
     folder, simulate = place
-    if simulate:
-        pytest.skip("a simulated bench is new in every session and has no lock")
-    with Bench.open(folder) as bench:
-        with pytest.raises(LinkError, match="in use"):
-            Bench.open(folder)
+    with Bench.open(folder, simulate=simulate) as bench:
         bench.set_voltages(np.where(bench.layout.movable, SHARE_OF_LIMIT * bench.max_voltage, 0.0))
-    with Bench.open(folder) as bench:
+        # A simulated chip belongs to its session and needs no lock; names of instruments do, in one process.
+        refusal = (ConfigurationError, "already open in this process") if simulate else (LinkError, "in use")
+        with pytest.raises(refusal[0], match=refusal[1]):
+            Bench.open(folder, simulate=simulate)
+        assert bench.voltages.any()
+    with Bench.open(folder, simulate=simulate) as bench:
         assert bench.found_at_start == {}

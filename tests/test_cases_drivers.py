@@ -57,7 +57,6 @@ import re
 import signal
 import socket
 import threading
-import time
 
 import pytest
 from driver_cases import CASES, opened, simulated
@@ -244,9 +243,7 @@ def test_d20_an_interrupt_ends_an_opening_that_nobody_answers(name):
 
 
 def _interrupt_when_frozen(rig, ended):
-    end = time.monotonic() + 60.0
-    while not rig.faults.counts()["device"] and time.monotonic() < end:
-        time.sleep(0.0)
+    rig.faults.wait_for("device", 1, 60.0)
     os.kill(os.getpid(), signal.SIGINT)
     # A signal between Python's last look and the system call that waits does not end that call.
     while not ended.wait(30.0):

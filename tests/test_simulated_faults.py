@@ -133,6 +133,7 @@ def test_frozen_instrument_takes_commands_and_does_nothing(served, client):
     served.clock.sleep(1.0)
     client.sendall(b"SET 2\nGET?\nGET?\n")
     served.wait_for("frozen", 3)
+    assert not served.faults.wait_for("box", 4, timeout_s=0.05)
     served.clock.sleep(2.0)
     check_in_step(client, 1)
 
