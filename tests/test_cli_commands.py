@@ -119,7 +119,7 @@ def test_real_hardware_is_not_opened_when_nobody_can_be_asked(folder, command, m
 def test_without_a_yes_to_the_question_nothing_begins(folder, monkeypatch, answer, code, message):
     simulated = Bench.open
     monkeypatch.setattr(Bench, "open", lambda place, **_: simulated(place, simulate=True))
-    monkeypatch.setattr("optinc_hw.cli._chip_commands.require_answer", lambda *_: None)
+    monkeypatch.setattr("optinc_hw.cli._driving._require_answer", lambda *_: None)
     monkeypatch.setattr("calibration.calibrate", lambda *_, **__: pytest.fail("the calibration began"))
     result = run("calibrate", folder, input=answer)
     assert result.exit_code == code

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optinc_hw.cli._driving import ask, require_answer, use_one_thread
+from optinc_hw.cli._driving import driven
 from optinc_hw.cli._options import (
     EXIT_FAILURE,
     BenchFolder,
@@ -44,12 +44,7 @@ def calibrate(
     options: dict[str, Any] = {"budget": budget, "resume": resume}  # Any: as calibrate() takes them
     options = {name: value for name, value in options.items() if value is not None}
     with reported(context):
-        from optinc_hw.bench import Bench
-
-        require_answer(simulate, yes)
-        use_one_thread()
-        with Bench.open(bench, simulate=simulate, seed=seed) as opened:
-            ask(opened, simulate, yes)
+        with driven(bench, simulate, seed, yes) as opened:
             from calibration import calibrate as run_calibration
 
             with shown_progress() as progress:
@@ -75,13 +70,8 @@ def recalibrate(
     calibration stays in force.
     """
     with reported(context):
-        from optinc_hw.bench import Bench
-
-        require_answer(simulate, yes)
-        use_one_thread()
-        with Bench.open(bench, simulate=simulate, seed=seed) as opened:
+        with driven(bench, simulate, seed, yes, calibrated=True) as opened:
             former = opened.require_record()
-            ask(opened, simulate, yes)
             from calibration import recalibrate as run_correction
 
             with shown_progress() as progress:
@@ -121,14 +111,9 @@ def discover(
 ) -> None:
     """Find which heater is which phase on a bare mesh, and what is dead.  Raises heaters and laser; changes no file."""
     with reported(context):
-        from optinc_hw.bench import Bench
-
-        require_answer(simulate, yes)
-        use_one_thread()
         if out is not None and out.exists():
             raise typer.BadParameter(f"{out} exists already and is not overwritten; choose another file")
-        with Bench.open(bench, simulate=simulate, seed=seed) as opened:
-            ask(opened, simulate, yes)
+        with driven(bench, simulate, seed, yes) as opened:
             from calibration import discover as run_discovery
             from calibration import propose_chip_file
 
@@ -166,13 +151,9 @@ def verify(
         )
     with reported(context):
         from optinc_hw._tables import programming_tables, verification_table
-        from optinc_hw.bench import Bench
 
-        require_answer(simulate, yes)
-        use_one_thread()
-        with Bench.open(bench, simulate=simulate, seed=seed) as opened:
+        with driven(bench, simulate, seed, yes, calibrated=True) as opened:
             record = opened.require_record()
-            ask(opened, simulate, yes)
             from calibration import verify as run_verification
 
             with shown_progress() as progress:
