@@ -26,7 +26,6 @@ LEAST_NOISE = 5e-4
 _SLOWEST = 0.2
 _LOOSE = 1e3
 _BASE_COLUMNS = 7
-_BASE_SHAPE = 3
 
 
 @dataclass(frozen=True, eq=False)

@@ -242,11 +242,12 @@ def _reach(layout: ChipLayout, fixed: NDArray[np.bool_]) -> str:
 
 
 def intact_block(layout: ChipLayout, fixed: NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Find the largest block of neighbouring ports on which every unitary can be programmed for certain.
+    """Find the largest block of neighbouring ports on which every unitary can be programmed, up to phases of the ports.
 
     Some neighbouring columns must hold a whole mesh of the block's modes whose phases move (external phases of its
     first column are those of its ports), and MZIs at the block's edges must be able to keep light in. What else is
-    inside may stand still.
+    inside may stand still: then the phases that a mesh leaves open do the rest, in all cases that were tried; there
+    is no proof.
 
     Parameters
     ----------

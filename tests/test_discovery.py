@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from _discovery_chips import NO_PHASE, FaultyMesh, truth
+from scipy.optimize import minimize
 
 from calibration._discovery import intact_block, judge
 from calibration._discovery_analysis import agreeing, dead_outputs, effect, find_darkest, find_gate
@@ -13,7 +14,7 @@ from calibration._discovery_map import find_channels
 from calibration._discovery_routes import RouteMap
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import RectangularLayout
+from optinc_hw.photonics import MeshPhases, RectangularLayout, fidelity, haar_unitary, mesh_matrix
 
 NOISE = NoiseModel(1e-3, 1e-5)
 
@@ -120,6 +121,26 @@ def test_what_the_chip_can_still_do_is_said():
 def test_the_largest_whole_part_of_a_mesh(lost, block):
     layout = FaultyMesh(6, 1).layout
     assert intact_block(layout, np.array([name in lost for name in layout.heaters])) == block
+
+
+@pytest.mark.parametrize("ports", [5, 6])
+def test_unitaries_of_the_whole_part_come_out_although_all_else_inside_stands_still(ports):
+    layout, rng = FaultyMesh(ports, 1).layout, np.random.default_rng(ports)
+    inside = [(c, m) for c, m in layout.mesh.mzis if c >= 3 and m < 2]
+    lost = {f"mzi_{c}_{m}_{kind}" for c, m in inside for kind in ("theta", "phi")} | {f"mzi_{ports % 2 + 2}_{ports - 2}_theta"}
+    fixed = np.array([name in lost for name in layout.heaters])
+    assert intact_block(layout, fixed) == (0, 2)
+    phases = rng.uniform(0.5, 2.5, len(fixed))
+    target = haar_unitary(3, rng)
+
+    def lost_fidelity(moving):
+        values = phases.copy()
+        values[~fixed] = moving
+        setting = MeshPhases(layout.mesh, values[layout.mesh_theta], values[layout.mesh_phi], np.zeros(ports))
+        return 1.0 - fidelity(target, mesh_matrix(setting)[:3, :3], gauge="ports")
+
+    starts = rng.uniform(0.0, 2.0 * np.pi, (6, int(np.sum(~fixed))))
+    assert any(minimize(lost_fidelity, start, method="L-BFGS-B").fun < 1e-4 for start in starts)
 
 
 def test_other_kinds_of_chip_are_refused():
