@@ -26,6 +26,8 @@ READINGS_PER_HEATER = 15
 """Default budget."""
 STARTS = 3
 """Most tries of a start."""
+POOR_START = 0.28
+"""Total variation distance of a start's own check above which it is tried again; fits mend smaller errors."""
 BATCHES = (0.25, 0.6, 1.0)
 """Share of the random settings that is measured by each fit: later batches are chosen with a better twin."""
 CANDIDATES, SAMPLES_PER_PORT = 3, 2
@@ -129,7 +131,7 @@ def calibrate_mesh(
 def _started(
     probe: Probe, rng: np.random.Generator, noise: NoiseModel, most: int, progress: Progress
 ) -> Start:  # fmt: skip
-    """Find a start; one that fails or leaves a doubt is tried again with other settings while readings last.
+    """Find a start; one that fails or predicts poorly is tried again with other settings while readings last.
 
     Raises
     ------
@@ -141,7 +143,7 @@ def _started(
         before = probe.readings
         try:
             found.append(find_start(probe, rng, noise, progress))
-            why = found[-1].doubt
+            why = found[-1].doubt if found[-1].check_tvd > POOR_START else ""
         except CalibrationError as error:
             why = str(error)
             if not found and (tried == STARTS or not _room_again(probe, before, most)):
