@@ -22,7 +22,7 @@ ALL_MZIS = 66
 """Up to so many MZIs all are looked at; of more, those in question and those that touch them."""
 MOST_READINGS = 1200
 """About so many readings at most make the tables of costs, evenly taken (time)."""
-MOST_MZIS = 60
+MOST_MZIS = 24
 """Where more are to be looked at in a large mesh, none is: more is wrong than phases of single MZIs, and time."""
 _APART = 0.6
 _TAIL = 3.0

@@ -28,11 +28,11 @@ def test_both_ways_meet(ports, preset):
     assert all(verdict.good for verdict in found.verdicts)
 
 
-@pytest.mark.parametrize(("seed", "name"), [(2, "mzi_3_5_theta")])
-def test_a_dead_theta_near_the_inputs_is_named_and_wrong_thetas_raise_a_doubt(seed, name):
+@pytest.mark.parametrize(("seed", "name"), [(1, "mzi_2_4_theta"), (2, "mzi_3_5_theta")])
+def test_a_dead_theta_near_the_inputs_is_named_and_no_theta_called_good_is_wrong(seed, name):
     chip = LabMesh(13, seed, dead=(name,))
     found = start(chip)
     assert [verdict.heater for verdict in found.verdicts if verdict.dead] == [name]
     good = np.array([verdict.good for verdict in found.verdicts[0::2]])
-    assert good.sum() > len(good) // 2
-    assert found.doubt or np.abs(errors(chip, found)[0][good]).max() < 0.4
+    assert good.sum() >= len(good) // 2
+    assert np.abs(errors(chip, found)[0][good]).max() < 0.4
