@@ -127,7 +127,9 @@ def test_the_largest_whole_part_of_a_mesh(lost, block):
 def test_unitaries_of_the_whole_part_come_out_although_all_else_inside_stands_still(ports):
     layout, rng = FaultyMesh(ports, 1).layout, np.random.default_rng(ports)
     inside = [(c, m) for c, m in layout.mesh.mzis if c >= 3 and m < 2]
-    lost = {f"mzi_{c}_{m}_{kind}" for c, m in inside for kind in ("theta", "phi")} | {f"mzi_{ports % 2 + 2}_{ports - 2}_theta"}
+    lost = {f"mzi_{c}_{m}_{kind}" for c, m in inside for kind in ("theta", "phi")} | {
+        f"mzi_{ports % 2 + 2}_{ports - 2}_theta"
+    }
     fixed = np.array([name in lost for name in layout.heaters])
     assert intact_block(layout, fixed) == (0, 2)
     phases = rng.uniform(0.5, 2.5, len(fixed))
