@@ -36,6 +36,8 @@ class RoughTwin:
         Phases (H,) in rad without power.
     inputs_w, gains
         Power in W that enters each port (n,), and efficiencies of the outputs (n,).
+    eta
+        Splitting angle of all couplers in rad.
     """
 
     layout: ChipLayout
@@ -44,12 +46,13 @@ class RoughTwin:
     offset: Array
     inputs_w: Array
     gains: Array
+    eta: float = np.pi / 4
 
     @property
     def elements(self) -> tuple[NDArray[np.intp], Array]:
-        """Upper modes (K,) of the MZIs and their couplers (K, 4), 50:50."""
+        """Upper modes (K,) of the MZIs and their couplers (K, 4)."""
         modes = self.layout.mesh.modes
-        return modes, np.full((len(modes), 4), np.sqrt(0.5))
+        return modes, np.tile([np.cos(self.eta), np.sin(self.eta)], (len(modes), 2))
 
     def factors(self, power_w: Array) -> NDArray[np.complex128]:
         """Return exp(i phase) (H, B) at powers (B, H) in W."""

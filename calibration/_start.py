@@ -127,7 +127,7 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
     with _one_thread():
         sweeps, entered = find_thetas(state)
         filtered, residuals, parts = find_phis(state, sweeps, entered)
-        repair(state, filtered, parts)
+        filtered = repair(state, filtered, parts)
         verdicts = _verdicts(state, filtered)
         check = _measure_check(state)
         tvd = _distance(filtered, check)

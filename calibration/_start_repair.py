@@ -4,9 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
+from calibration._start_dead import find_dead
 from calibration._start_filter import StartFilter
 from calibration._start_fringes import ANGLES
-from calibration._start_state import KEPT, TWO_PI, StartState, Sweep
+from calibration._start_rough import explain
+from calibration._start_state import DEAD, DEAD_PHI, KEPT, TWO_PI, StartState, Sweep
 
 Parts = list[tuple[Sweep, int]]
 GRID: Array = ANGLES[::3]
@@ -24,11 +26,15 @@ MOST_READINGS = 1200
 """About so many readings at most make the tables of costs, evenly taken (time)."""
 MOST_MZIS = 24
 """Where more are to be looked at in a large mesh, none is: more is wrong than phases of single MZIs, and time."""
+UNEXPLAINED = 0.12
+"""Total variation distance of the readings above which heaters are dead that are not known to be."""
+LEAST_CLOSER = 0.003
+"""By how much less phases must be away from the readings to be taken over."""
 _APART = 0.6
 _TAIL = 3.0
 
 
-def repair(state: StartState, filtered: StartFilter, parts: Parts) -> None:
+def repair(state: StartState, filtered: StartFilter, parts: Parts) -> StartFilter:
     """Look for better phases where some are not good; fit again, and judge anew.
 
     Parameters
@@ -37,10 +43,73 @@ def repair(state: StartState, filtered: StartFilter, parts: Parts) -> None:
         What is known; phases and reasons are updated.
     parts
         Readings, and the column up to which their light goes through known phases.
+
+    Returns
+    -------
+    StartFilter
+        What is known now.
     """
     cells = _looked_at(state)
-    if not _in_question(state).any() or (len(state.column) > ALL_MZIS and len(cells) > MOST_MZIS):
-        return
+    small = len(state.column) <= ALL_MZIS
+    if not _in_question(state).any() or not (small or len(cells) <= MOST_MZIS):
+        return filtered
+    if small:
+        filtered = _explained(state, filtered, parts)
+        costs = Costs(state, filtered, parts)
+        tables = {int(k): costs.of_mzi(int(k)) for k in cells}
+    else:
+        costs, tables = _moved(state, filtered, parts, cells)
+    for k, table in tables.items():
+        _judge(state, costs, k, table)
+    return filtered
+
+
+def _explained(state: StartState, filtered: StartFilter, parts: Parts) -> StartFilter:
+    """Take over phases that explain all readings better, if there are any."""
+    found = explain(state)
+    if found.distance > UNEXPLAINED and _more_dead(state):
+        found = explain(state)
+    if found.distance > found.before - LEAST_CLOSER:
+        return filtered
+    state.theta, state.phi = found.theta, found.phi
+    state.efficiency = state.efficiency * found.scale
+    for sweep in {id(sweep): sweep for sweep in (*state.sweeps, *(part for part, _ in parts))}.values():
+        sweep.phase = sweep.phase * found.scale
+    filtered = _filter_around(state)
+    known, before = filtered.kept(), Costs(state, filtered, parts)
+    at_first = before.total()
+    filtered.smooth(parts)
+    if before.total() > at_first:
+        filtered.restore(known)
+    return filtered
+
+
+def _filter_around(state: StartState) -> StartFilter:
+    """Return a filter that begins at the present phases and trusts none of them."""
+    reasons, state.theta_reason = state.theta_reason, ["rough"] * len(state.theta)
+    filtered = StartFilter(state)
+    state.theta_reason = reasons
+    return filtered
+
+
+def _more_dead(state: StartState) -> bool:
+    """Ask all heaters that have not shown that they do something; whether there are dead ones."""
+    layout, new = state.probe.layout, False
+    for heaters, moves in ((layout.mesh_theta, state.moves_theta), (layout.mesh_phi, state.moves_phi)):
+        dead = find_dead(state, heaters) & moves
+        for k in np.flatnonzero(dead):
+            moves[k], new = False, True
+            if heaters is layout.mesh_phi:
+                state.phi_reason[k] = DEAD
+            else:
+                state.theta_reason[k] = DEAD
+    return new
+
+
+def _moved(
+    state: StartState, filtered: StartFilter, parts: Parts, cells: NDArray[np.intp]
+) -> tuple["Costs", dict[int, Array]]:
+    """Move single MZIs of a large mesh to better phases; returns costs and their tables."""
     for _ in range(ROUNDS):
         costs = Costs(state, filtered, parts)
         tables = {int(k): costs.of_mzi(int(k)) for k in cells}
@@ -55,8 +124,7 @@ def repair(state: StartState, filtered: StartFilter, parts: Parts) -> None:
         if costs.total() > before - LEAST_GAIN:
             filtered.restore(known)
             break
-    for k, table in tables.items():
-        _judge(state, costs, k, table)
+    return costs, tables
 
 
 def _in_question(state: StartState) -> NDArray[np.bool_]:
@@ -98,7 +166,7 @@ def _judge(state: StartState, costs: "Costs", k: int, table: Array) -> None:
             reasons[k] = (
                 reasons[k] or f"phases far away are worse in cost by {advantage:.0f} only ({LEAST_ADVANTAGE:g} needed)"
             )
-        elif chi <= MAX_CHI and reasons[k] not in KEPT:
+        elif chi <= MAX_CHI and (reasons[k] not in KEPT or reasons[k] == DEAD_PHI):
             reasons[k] = ""
     if chi <= MAX_CHI and min(theta, phi) >= LEAST_ADVANTAGE:
         state.misfit[k] = ""

@@ -45,16 +45,19 @@ class Sweep:
         Lit port (R,) of each reading.
     readings_w
         Readings (R, n) in W, NaN where invalid or where the detector is dead.
+    first
+        Columns before this one were in the bar state, the way of their light is a row each.
     """
 
     phase: Array
     power_w: Array
     lit: Ports
     readings_w: Array
+    first: int = 0
 
     def take(self, rows: NDArray[np.intp]) -> "Sweep":
         """Return some of the readings."""
-        return Sweep(self.phase[rows], self.power_w[rows], self.lit[rows], self.readings_w[rows])
+        return Sweep(self.phase[rows], self.power_w[rows], self.lit[rows], self.readings_w[rows], self.first)
 
 
 @dataclass
@@ -91,16 +94,17 @@ class StartState:
     couplers: Couplers = field(init=False)
     efficiency: Array = field(init=False)
     sweeps: list[Sweep] = field(init=False)
+    scale_known: bool = field(init=False, default=False)
     asides: list[Sweep] = field(init=False, default_factory=list)
     responds: dict[int, bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        mesh = self.probe.layout.mesh
-        count = len(mesh.mzis)
+        layout = self.probe.layout
+        mesh, count = layout.mesh, len(layout.mesh.mzis)
         self.theta, self.phi = np.zeros(count), np.zeros(count)
         self.theta_sigma, self.phi_sigma = np.full(count, np.inf), np.full(count, np.inf)
         self.theta_reason, self.phi_reason, self.misfit = [""] * count, [""] * count, [""] * count
-        self.moves_theta, self.moves_phi = np.ones(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
+        self.moves_theta, self.moves_phi = layout.movable[layout.mesh_theta], layout.movable[layout.mesh_phi]
         self.crossed = np.zeros(count, dtype=np.bool_)
         self.blind = np.zeros(mesh.ports, dtype=np.bool_)
         self.couplers = Couplers()
@@ -108,11 +112,18 @@ class StartState:
         self.sweeps = []
         self.column = np.array([c for c, _ in mesh.mzis], dtype=np.intp)
         self.index = {mzi: k for k, mzi in enumerate(mesh.mzis)}
-        heaters = len(self.probe.layout.heaters)
+        heaters = len(layout.heaters)
         self.mzi_of, self.is_theta = np.zeros(heaters, dtype=np.intp), np.zeros(heaters, dtype=np.bool_)
-        for which in (self.probe.layout.mesh_theta, self.probe.layout.mesh_phi):
+        for which in (layout.mesh_theta, layout.mesh_phi):
             self.mzi_of[which] = np.arange(count)
-        self.is_theta[self.probe.layout.mesh_theta] = True
+        self.is_theta[layout.mesh_theta] = True
+        for heater in np.flatnonzero(~layout.movable):
+            self.responds[int(heater)] = False
+            self.go_around(int(self.mzi_of[heater]))
+        for k in range(count):
+            if not (self.moves_theta[k] and self.moves_phi[k]):
+                self.theta_reason[k] = DEAD_PHI if self.moves_theta[k] else DEAD
+            self.phi_reason[k] = "" if self.moves_phi[k] else DEAD
         drawn = np.minimum(TWO_PI, self.efficiency * self.probe.max_power_w)
         if 0.6 * np.sum(drawn / self.efficiency) > self.probe.max_total_power_w:
             raise CalibrationError(

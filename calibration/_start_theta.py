@@ -17,7 +17,7 @@ from calibration._start_dead import find_dead
 from calibration._start_entry import bars, find_first_thetas
 from calibration._start_fringes import ANGLES, PairSweep, chain_states, fringe_costs, minima, rivals
 from calibration._start_pairs import MODEL_SHARE, outputs_of, pair_of, phases_of, usable
-from calibration._start_state import DEAD, DEAD_PHI, SWAPPED, StartState, Sweep, finite_mean
+from calibration._start_state import DEAD, DEAD_PHI, KEPT, SWAPPED, StartState, Sweep, finite_mean
 
 POINTS = 6
 """Readings of one group: one lit port, one state of all columns before."""
@@ -53,16 +53,13 @@ class _Column:
     """One column; tables are (4, G, M), states of the MZIs behind: left bar or cross, right; why MZIs are left out."""
 
     cells: NDArray[np.intp]
+    reason: list[str]
     sweeps: list[Sweep] = field(default_factory=list)
     table: Array = field(default_factory=lambda: np.zeros(0))
     outputs: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     chosen: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     chi: Array = field(default_factory=lambda: np.zeros(0))
     rival: Array = field(default_factory=lambda: np.zeros(0))
-    reason: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.reason = [""] * len(self.cells)
 
 
 def find_thetas(state: StartState) -> tuple[dict[int, list[Sweep]], list[Sweep]]:
@@ -76,7 +73,7 @@ def find_thetas(state: StartState) -> tuple[dict[int, list[Sweep]], list[Sweep]]
         if column == state.meeting and column:
             entered = find_first_thetas(state)
         known = state.theta[cells], state.theta_sigma[cells]
-        work = _Column(cells)
+        work = _Column(cells, [reason if (reason := state.theta_reason[k]) in KEPT else "" for k in cells])
         _first_groups(state, column, work)
         _settle(state, column, work)
         _judge(state, column, work)
@@ -178,13 +175,16 @@ def _learn_common(state: StartState, work: _Column) -> None:
             total += fringe_costs(pair, replace(state.couplers, excess=excess), ANGLES[::2])
         return np.asarray(total.min(axis=0))
 
-    if len(work.cells) < 2:
+    whole = np.array([not reason for reason in work.reason])
+    if len(work.cells) < 2 or not whole.any():
         return
     by_scale = np.array([costs(float(scale), 0.0) for scale in _SCALES])
     # MZIs that fit at no scale have broken heaters.
     freedom = np.sum([_freedom(state, column, work.cells, sweep) for sweep in work.sweeps], axis=0)
     sound = by_scale.min(axis=0) < _SOUND_CHI**2 * np.maximum(freedom, 1.0)
-    sound |= not sound.any()
+    sound &= whole
+    state.scale_known = bool(sound.any())
+    sound |= whole & ~sound.any()
     scale = _parabola_minimum(_SCALES, np.minimum(by_scale, 1e3)[:, sound].sum(axis=1))
     by_excess = np.array([costs(scale, float(excess)) for excess in _EXCESSES])
     excess = _parabola_minimum(_EXCESSES, np.minimum(by_excess, 1e3)[:, sound].sum(axis=1))
