@@ -26,8 +26,6 @@ MOST_READINGS = 1200
 """About so many readings at most make the tables of costs, evenly taken (time)."""
 MOST_MZIS = 24
 """Where more are to be looked at in a large mesh, none is: more is wrong than phases of single MZIs, and time."""
-UNEXPLAINED = 0.12
-"""Total variation distance of the readings above which heaters are dead that are not known to be."""
 LEAST_CLOSER = 0.003
 """By how much less phases must be away from the readings to be taken over."""
 _APART = 0.6
@@ -67,7 +65,7 @@ def repair(state: StartState, filtered: StartFilter, parts: Parts) -> StartFilte
 def _explained(state: StartState, filtered: StartFilter, parts: Parts) -> StartFilter:
     """Take over phases that explain all readings better, if there are any."""
     found = explain(state)
-    if found.distance > UNEXPLAINED and _more_dead(state):
+    if _more_dead(state, np.flatnonzero(found.unproven)):
         found = explain(state)
     if found.distance > found.before - LEAST_CLOSER:
         return filtered
@@ -92,18 +90,16 @@ def _filter_around(state: StartState) -> StartFilter:
     return filtered
 
 
-def _more_dead(state: StartState) -> bool:
-    """Ask all heaters that have not shown that they do something; whether there are dead ones."""
-    layout, new = state.probe.layout, False
-    for heaters, moves in ((layout.mesh_theta, state.moves_theta), (layout.mesh_phi, state.moves_phi)):
-        dead = find_dead(state, heaters) & moves
-        for k in np.flatnonzero(dead):
-            moves[k], new = False, True
-            if heaters is layout.mesh_phi:
-                state.phi_reason[k] = DEAD
-            else:
-                state.theta_reason[k] = DEAD
-    return new
+def _more_dead(state: StartState, heaters: NDArray[np.intp]) -> bool:
+    """Ask heaters that have not shown that they do something; whether there are dead ones."""
+    dead = heaters[find_dead(state, heaters)] if len(heaters) else heaters
+    for heater in dead:
+        k = state.mzi_of[heater]
+        if state.is_theta[heater]:
+            state.moves_theta[k], state.theta_reason[k] = False, DEAD
+        else:
+            state.moves_phi[k], state.phi_reason[k] = False, DEAD
+    return bool(len(dead))
 
 
 def _moved(

@@ -25,6 +25,8 @@ GOOD = (0.03, 0.004)
 """Total variation distance, and more for each port, of a twin that needs no more changes."""
 SCALED, SCALE_SPREAD = 0.25, 0.07
 """Share of the changes that are of the common efficiency, if no sound MZI has told it, and their size."""
+PROOF = 1.2
+"""Sum of squares without a heater, over that with it, that proves that it does something."""
 _REACHES = (1, 2, 3)
 _DRAWN = 0.7
 
@@ -43,6 +45,8 @@ class Explained:
         Mean total variation distance to the readings.
     before
         The same of the phases it began with.
+    unproven
+        Heaters (H,) without which the readings are explained nearly as well: they may do nothing.
     """
 
     theta: Array
@@ -50,6 +54,7 @@ class Explained:
     scale: float
     distance: float
     before: float
+    unproven: NDArray[np.bool_]
 
 
 def explain(state: StartState) -> Explained:
@@ -64,7 +69,17 @@ def explain(state: StartState) -> Explained:
     return Explained(
         twin.offset[layout.mesh_theta], twin.offset[layout.mesh_phi],
         float(twin.efficiency[0] / state.efficiency[0]), twin.distance(data), begun.distance(data),
+        _unproven(twin, data, free),
     )  # fmt: skip
+
+
+def _unproven(twin: RoughTwin, data: MeshData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    most, every = PROOF * twin.misfit(data), np.arange(len(free))
+    found = np.zeros(len(free), dtype=np.bool_)
+    for heater in np.flatnonzero(free & (twin.channel >= 0)):
+        still = replace(twin, channel=np.where(every == heater, -1, twin.channel))
+        found[heater] = _descended(still, data, every == heater, 1).misfit(data) < most
+    return found
 
 
 def _begun(state: StartState, data: MeshData) -> RoughTwin:

@@ -183,8 +183,9 @@ def _learn_common(state: StartState, work: _Column) -> None:
     freedom = np.sum([_freedom(state, column, work.cells, sweep) for sweep in work.sweeps], axis=0)
     sound = by_scale.min(axis=0) < _SOUND_CHI**2 * np.maximum(freedom, 1.0)
     sound &= whole
-    state.scale_known = bool(sound.any())
-    sound |= whole & ~sound.any()
+    if not sound.any():
+        return
+    state.scale_known = True
     scale = _parabola_minimum(_SCALES, np.minimum(by_scale, 1e3)[:, sound].sum(axis=1))
     by_excess = np.array([costs(scale, float(excess)) for excess in _EXCESSES])
     excess = _parabola_minimum(_EXCESSES, np.minimum(by_excess, 1e3)[:, sound].sum(axis=1))
