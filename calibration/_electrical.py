@@ -3,9 +3,10 @@
 import logging
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration._curves import PhaseCurveFit, fit_phase_curve
-from calibration._resistance import ResistanceFit, fit_resistance
+from calibration._resistance import fit_resistance
 from calibration._session import Array, Session, allowed_power
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
@@ -18,6 +19,8 @@ NOISE_READINGS = 60
 RESISTANCE_LEVELS = 7
 EXPECTED_RESISTANCE = (0.5, 2.0)
 """Resistances that a heater can have, relative to the nominal one of chip.yaml."""
+OPEN_CURRENT = 0.01
+"""Share of the median heater's current below which a heater takes none."""
 FRINGE_POINTS = 14
 FRINGE_PERIODS = 1.4
 """Length of a fringe sweep in nominal periods, so that 20 % weaker heaters still show more than a whole one."""
@@ -130,32 +133,49 @@ def measure_resistances(session: Session) -> dict[str, Array]:
 def use_resistances(session: Session, raw: dict[str, Array]) -> None:
     """Fit R(P) of every heater to what `measure_resistances` found, and give the laws to the session.
 
+    Stuck heaters of the layout, and in a bare mesh heaters that take no current, get the nominal resistance: no power
+    comes of it, and the rest can be calibrated.
+
     Raises
     ------
     CalibrationError
-        If a heater is open, shorted, far from chip.yaml's resistance (`EXPECTED_RESISTANCE`), or does not follow the
-        law; all of them are named.
+        If another heater is open, shorted, far from chip.yaml's resistance (`EXPECTED_RESISTANCE`), or does not follow
+        the law; all of them are named.
     """
     voltage, current = raw["resistance_voltage"], raw["resistance_current"]
     nominal = session.bench.description.chip.nominal.resistance_ohm
     expected = EXPECTED_RESISTANCE[0] * nominal, EXPECTED_RESISTANCE[1] * nominal
-    fits: list[ResistanceFit] = []
+    idle = _idle(session, current)
+    ohm, beta = np.full(len(idle), nominal), np.zeros(len(idle))
     complaints = []
-    for heater, name in enumerate(session.layout.heaters):
+    for heater in np.flatnonzero(~idle):
+        name = session.layout.heaters[heater]
         try:
             fit = fit_resistance(current[:, heater], voltage[:, heater], expected_ohm=expected)
         except CalibrationError as error:
             complaints.append(f"{name}: {error}")
             continue
-        fits.append(fit)
+        ohm[heater], beta[heater] = fit.resistance_ohm, fit.beta_per_w
         if not fit.good:
             complaints.append(f"{name}: {fit.reason}")
     if complaints:
         message = "heaters without a usable resistance: " + "; ".join(complaints)
         _log.error("%s; the old resistances stay", message)
         raise CalibrationError(message)
-    session.resistance_ohm = np.array([fit.resistance_ohm for fit in fits])
-    session.beta_per_w = np.array([fit.beta_per_w for fit in fits])
+    session.resistance_ohm, session.beta_per_w = ohm, beta
+
+
+def _idle(session: Session, current: Array) -> NDArray[np.bool_]:
+    """Heaters (H,) that are never driven, or take no current and may be left out."""
+    layout = session.layout
+    size = np.abs(current).max(axis=0)
+    without_current = layout.movable & (size < OPEN_CURRENT * np.median(size)) & layout.bare
+    if without_current.any():
+        _log.warning(
+            "heaters that take no current: %s; their phases stand still, and the rest is calibrated",
+            ", ".join(layout.heaters[h] for h in np.flatnonzero(without_current)),
+        )
+    return np.asarray(~layout.movable | without_current)
 
 
 def measure_fringes(session: Session) -> dict[str, Array]:
