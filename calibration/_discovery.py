@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibration._abilities import abilities
 from calibration._discovery_channels import POOR
 from calibration._discovery_electrical import ElectricalFindings
 from calibration._discovery_heat import HEARD_CHI, SILENT_CHI
@@ -203,17 +203,10 @@ def _findings(discovery: Discovery) -> list[str]:
 
 
 def _abilities(discovery: Discovery) -> list[str]:
-    layout, lost = discovery.layout, set(discovery.lost)
+    layout, lost = discovery.layout, discovery.lost
     fixed = np.array([name in lost for name in layout.heaters])
-    lines = [f"{len(fixed) - int(fixed.sum())} of {len(fixed)} phases can be moved"]
-    for k, (column, mode) in enumerate(layout.mesh.mzis):
-        if fixed[layout.mesh_theta[k]]:
-            lines.append(f"mzi_{column}_{mode} has a fixed split between modes {mode} and {mode + 1}")
-        if fixed[layout.mesh_phi[k]]:
-            lines.append(f"mzi_{column}_{mode} has a fixed external phase")
-    lines.append(_reach(layout, fixed))
     dark = [v.name for v in discovery.detectors if v.state == "dead"]
-    lines += [f"the output of {name} is not seen; the others' readings tell the rest" for name in dark]
+    lines = list(abilities(layout, fixed, dark))
     undecided = [v.name for v in discovery.heaters if v.state == "undecided"]
     if undecided:
         lines.append(
@@ -221,57 +214,11 @@ def _abilities(discovery: Discovery) -> list[str]:
             "before their wiring is changed"
         )
     if lost:
+        lines.append("calibration finds the phases at which they stand still, and programming works around them")
+    shorted = [v.name for v in discovery.heaters if v.state == "short"]
+    if shorted:
         lines.append(
-            "state them under mesh.stuck in chip.yaml once calibration has found their phases: programming then "
-            "works around them"
+            f"never drive {', '.join(shorted)}: state them under mesh.stuck in chip.yaml first, at any phase; "
+            "calibration finds it"
         )
     return lines
-
-
-def _reach(layout: ChipLayout, fixed: NDArray[np.bool_]) -> str:
-    """Say which unitaries can still be programmed."""
-    block = intact_block(layout, fixed)
-    if block == (0, layout.ports - 1):
-        return "every unitary can be programmed, up to phases of the ports"
-    if block is None:
-        return "no unitary of two ports or more can be relied on; others only as far as the moving phases reach"
-    return (
-        f"every unitary on ports {block[0]} to {block[1]} can be programmed, up to phases of the ports; on all ports "
-        "only what the fixed phases leave"
-    )
-
-
-def intact_block(layout: ChipLayout, fixed: NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Find the largest block of neighbouring ports on which every unitary can be programmed, up to phases of the ports.
-
-    Some neighbouring columns must hold a whole mesh of the block's modes whose phases move (external phases of its
-    first column are those of its ports), and MZIs at the block's edges must be able to keep light in. What else is
-    inside may stand still: then the phases that a mesh leaves open do the rest, in all cases that were tried; there
-    is no proof.
-
-    Parameters
-    ----------
-    layout
-        The chip.
-    fixed
-        Heaters (H,) whose phases do not move.
-
-    Returns
-    -------
-    tuple or None
-        First and last port of the block.
-    """
-    mzis = list(enumerate(layout.mesh.mzis))
-    theta, phi = fixed[layout.mesh_theta], fixed[layout.mesh_phi]
-    for size in range(layout.ports, 1, -1):
-        for low in range(layout.ports - size + 1):
-            high = low + size - 1
-            if any(theta[k] for k, (_, m) in mzis if m in (low - 1, high)):
-                continue
-            inside = [(k, column) for k, (column, m) in mzis if low <= m < high]
-            for first in range(layout.mesh.depth - size + 1 if size > 2 else layout.mesh.depth):
-                mesh = [(k, c) for k, c in inside if first <= c < first + size]
-                broken = any(theta[k] or (phi[k] and c > first) for k, c in mesh)
-                if len(mesh) == size * (size - 1) // 2 and not broken:
-                    return low, high
-    return None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from calibration._abilities import abilities
 from calibration._effects import Effect, effects_found
 from calibration._identifiability import identifiability
 from calibration._journal_run import READINGS, Step
@@ -76,6 +77,9 @@ class RunReport:
         What the start could not explain; empty if nothing.
     correction
         What moved since the record that this run corrects; None for a calibration from scratch.
+    abilities
+        What the chip can still do, in words, a line each; empty if every heater moves its phase and every detector
+        sees light.
     """
 
     readings: dict[str, int]
@@ -85,6 +89,7 @@ class RunReport:
     dark_detectors: tuple[str, ...] = ()
     doubt: str = ""
     correction: Correction | None = None
+    abilities: tuple[str, ...] = ()
 
     def to_json_dict(self) -> dict[str, Any]:  # Any: JSON content
         """Return it as JSON content."""
@@ -98,6 +103,7 @@ class RunReport:
         return cls(
             effects=tuple(Effect(**effect) for effect in plain.pop("effects")),
             unseen=tuple(plain.pop("unseen")), dark_detectors=tuple(plain.pop("dark_detectors")),
+            abilities=tuple(plain.pop("abilities", ())),
             correction=None if correction is None else Correction(**correction), **plain,
         )  # fmt: skip
 
@@ -148,6 +154,7 @@ def mesh_report(steps: Iterable[Step], found: MeshCalibration) -> RunReport:
         What it found.
     """
     start, fit = found.start, found.fit
+    layout = fit.parameters.layout
     if fit.parameters.ports <= MOST_PORTS_NAMED:
         unseen = str(identifiability(fit, found.data, found.noise)).splitlines()
     else:
@@ -159,6 +166,9 @@ def mesh_report(steps: Iterable[Step], found: MeshCalibration) -> RunReport:
         heaters={verdict.heater: verdict.reason for verdict in start.verdicts if not verdict.good},
         dark_detectors=start.dead_detectors,
         doubt=start.doubt,
+        abilities=abilities(layout, ~layout.movable, start.dead_detectors)
+        if layout.stuck or start.dead_detectors
+        else (),
     )
 
 

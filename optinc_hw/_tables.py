@@ -107,6 +107,8 @@ def record_table(record: "CalibrationRecord") -> Table:
     table.add_row("noise of a reading, relative", f"{100 * quality.noise_relative:.3f} %")
     table.add_row("noise of a reading, without light", f"{quality.noise_floor_w * 1e9:.2f} nW")
     table.add_row(f"residual over noise ({quality.held_out_settings} settings)", f"{quality.residual_over_noise:.2f}")
+    if quality.expected_residual is not None:
+        table.add_row("to be expected of so many readings", f"{quality.expected_residual:.2f}")
     if quality.held_out_tvd is not None:
         table.add_row("total variation distance of these", f"{100 * quality.held_out_tvd:.3f} %")
     return table
@@ -129,6 +131,11 @@ def report_tables(report: "RunReport") -> tuple[Table, ...]:
         if report.doubt:
             doubts.add_row("the whole", escape(report.doubt))
         tables.append(doubts)
+    if report.abilities:
+        able = _table("What the chip can still do", "in words")
+        for line in report.abilities:
+            able.add_row(escape(line))
+        tables.append(able)
     if report.correction is not None:
         tables.append(_correction_table(report.correction))
     if report.unseen:

@@ -7,7 +7,8 @@ import pytest
 from _discovery_chips import NO_PHASE, FaultyMesh, truth
 from scipy.optimize import minimize
 
-from calibration._discovery import intact_block, judge
+from calibration._abilities import intact_block
+from calibration._discovery import judge
 from calibration._discovery_analysis import agreeing, dead_outputs, effect, find_darkest, find_gate
 from calibration._discovery_electrical import fit_settling, judge_resistances
 from calibration._discovery_map import find_channels

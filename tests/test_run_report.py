@@ -54,6 +54,7 @@ def test_a_report_comes_back_from_the_file_of_its_run(tmp_path):
         {"dark readings": 10, "random settings": 90}, (Effect("bend", "1/rad", None, None, 1e-3),), ("a line",),
         {"mzi_0_0_theta": "too little light"}, ("rx_1",), "odd",
         Correction(-0.02, 0.0, 0.3, {"mzi_0_0_phi": 0.5}, 100.0, 0.2, 1.0, 0.001),
+        ("29 of 30 phases can be moved",),
     )  # fmt: skip
     xr.Dataset(attrs={"report": json.dumps(report.to_json_dict())}).to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
     assert read_report(tmp_path / "run.nc") == report
