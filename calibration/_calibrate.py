@@ -12,7 +12,7 @@ from calibration._homodyne_run import run_homodyne
 from calibration._journal_run import Argument
 from calibration._mesh_calibrate import READINGS_PER_HEATER
 from calibration._mesh_run import held_out_by_default, run_mesh
-from calibration._outcome import finish
+from calibration._outcome import Outcome, finish
 from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
 from calibration._session import Progress
 from optinc_hw.bench import Bench, CalibrationRecord
@@ -26,6 +26,8 @@ MAX_RESIDUAL_OVER_NOISE = 15.0
 """A twin that predicts held-out settings worse than this many times the noise is refused."""
 GOOD_RESIDUAL_OVER_NOISE = 3.0
 """`verify` calls a record good up to this, and `calibrate` warns beyond it."""
+MOST_OVER_EXPECTED = 1.6
+"""The same, as a multiple of what is to be expected of a chip that does nothing but what the model knows."""
 SETTINGS_PER_HEATER = 10
 HELD_OUT = 200
 _CALIBRATION_STREAM = 0
@@ -101,7 +103,7 @@ def calibrate(
             counts = (arguments["budget" if bench.layout.bare else "settings"], arguments["held_out"])
             outcome = measure(bench, journal, run, counts, rng, progress or silent)
         record = finish(bench, journal, run, outcome)
-        _judge(outcome.residual_over_noise, outcome.doubt, run.path)
+        _judge(outcome, run.path)
         return record
 
 
@@ -130,25 +132,40 @@ def _arguments(bench: Bench, settings: int | None, budget: int | None, held_out:
     return chosen
 
 
-def _judge(residual: float, doubt: str, path: Path) -> None:
+def good_residual(expected: float | None) -> float:
+    """Residual over noise up to which a twin is called good.
+
+    Parameters
+    ----------
+    expected
+        What it would be on a chip that does nothing but what the model knows; None where not known.
+    """
+    return max(GOOD_RESIDUAL_OVER_NOISE, 0.0 if expected is None else MOST_OVER_EXPECTED * expected)
+
+
+def _judge(outcome: Outcome, path: Path) -> None:
     """Refuse a twin that does not predict held-out settings, warn of one that predicts them badly."""
-    if not residual <= MAX_RESIDUAL_OVER_NOISE:
+    residual, expected = outcome.residual_over_noise, outcome.expected_residual
+    good = good_residual(expected)
+    found = f"the twin predicts held-out settings only to {residual:.3g} times the noise"
+    if not residual <= max(MAX_RESIDUAL_OVER_NOISE, good):
         raise CalibrationError(
-            f"the twin predicts held-out settings only to {residual:.3g} times the noise "
-            f"({MAX_RESIDUAL_OVER_NOISE:g} allowed); the old record stays. Are two detectors or heaters swapped in "
-            f"chip.yaml? The data are in {path}"
+            f"{found} ({max(MAX_RESIDUAL_OVER_NOISE, good):.3g} allowed); the old record stays. Are two detectors or "
+            f"heaters swapped in chip.yaml? The data are in {path}"
         )
-    if doubt and residual > GOOD_RESIDUAL_OVER_NOISE:
+    if outcome.doubt and residual > good:
         raise CalibrationError(
-            f"the start was in doubt ({doubt}), and the twin predicts held-out settings only to {residual:.3g} times "
-            f"the noise ({GOOD_RESIDUAL_OVER_NOISE:g} allowed then); the old record stays. Look for dead or swapped "
-            f"heaters (optinc discover); the data are in {path}"
+            f"the start was in doubt ({outcome.doubt}), and {found} ({good:.3g} allowed then); the old record stays. "
+            f"Look for dead or swapped heaters (optinc discover); the data are in {path}"
         )
-    if residual > GOOD_RESIDUAL_OVER_NOISE:
+    if expected is not None and residual > MOST_OVER_EXPECTED * expected:
+        _log.warning("%s, %.3g are to be expected; the chip has effects that the model lacks", found, expected)
+    elif expected is not None and residual > GOOD_RESIDUAL_OVER_NOISE:
+        _log.warning("%s, as is to be expected of so few readings; more of them predict better", found)
+    elif residual > GOOD_RESIDUAL_OVER_NOISE:
         _log.warning(
-            "the twin predicts held-out settings only to %.3g times the noise (good: up to %g); the chip has effects "
-            "that the model lacks, or more settings are needed",
-            residual,
+            "%s (good: up to %g); the chip has effects that the model lacks, or more settings are needed",
+            found,
             GOOD_RESIDUAL_OVER_NOISE,
         )
 

@@ -30,6 +30,8 @@ POOR_START = 0.28
 """Total variation distance of a start's own check above which it is tried again; fits mend smaller errors."""
 BATCHES = (0.25, 0.6, 1.0)
 """Share of the random settings that is measured by each fit: later batches are chosen with a better twin."""
+SMALL, MANY_SAMPLES, FEW_SAMPLES = 8, 12, 3
+"""Posterior samples of meshes up to a small number of ports, and of larger ones."""
 CANDIDATES, SAMPLES_PER_PORT = 3, 2
 """Random settings from which each one is chosen, and posterior samples that say how unsure the twin is of them."""
 MOST_PORTS_IN_BATCHES = 8
@@ -61,6 +63,8 @@ class MeshCalibration:
     residual_over_noise, tvd
         How well a twin from all but the held-out readings predicted those: rms over noise, and mean total variation
         distance of the outputs' shares.
+    expected_residual
+        What ``residual_over_noise`` would be on a chip that does nothing but what the model knows.
     sigmas
         Standard deviations (H,) of the phases at mean power in rad, and of the efficiencies in rad/W.
     """
@@ -71,6 +75,7 @@ class MeshCalibration:
     data: MeshData
     residual_over_noise: float
     tvd: float
+    expected_residual: float
     sigmas: tuple[Array, Array]
 
 
@@ -116,16 +121,19 @@ def calibrate_mesh(
     batches = BATCHES if probe.layout.ports <= MOST_PORTS_IN_BATCHES else (1.0,)
     first, *more = np.diff(np.round(np.array([0.0, *batches]) * room).astype(int)).tolist()
     data = start.data.joined(measure_random(probe, start.parameters, rng, "random settings", first, progress))
-    fit = _kept(keep, data, start.parameters, noise, None, progress)
+    fit = _kept(keep, data, start.parameters, noise, None, 1, progress)
     for count in filter(None, more):
         settings = _telling(probe, fit, data, noise, rng, count)
         data = data.joined(measure(probe, *settings, "random settings", progress))
-        fit = _kept(keep, data, start.parameters, noise, fit, progress)
+        fit = _kept(keep, data, start.parameters, noise, fit, 1, progress)
     residual = residual_over_noise_of(fit.parameters, judges, noise)
     tvd = total_variation_of(fit.parameters, judges)
+    posterior = MeshPosterior(fit, data, noise)
+    samples = posterior.samples(MANY_SAMPLES if probe.layout.ports <= SMALL else FEW_SAMPLES, rng)
+    expected = posterior.expected_residual(samples, judges.power_w, judges.lit)
     data = data.joined(judges)
-    fit = _kept(keep, data, start.parameters, noise, fit, progress)
-    return MeshCalibration(fit, start, noise, data, residual, tvd, MeshPosterior(fit, data, noise).heater_sigmas(rng))
+    fit = _kept(keep, data, start.parameters, noise, fit, 0, progress)
+    return MeshCalibration(fit, start, noise, data, residual, tvd, expected, posterior.heater_sigmas(samples))
 
 
 def _started(
@@ -217,16 +225,20 @@ def total_variation_of(parameters: TwinParameters, data: MeshData) -> float:
 
 
 def _kept(
-    keep: Keep, data: MeshData, start: TwinParameters, noise: NoiseModel, before: MeshFit | None, progress: Progress
-) -> MeshFit:
-    """Fit all readings so far, from the start or on from the fit before."""
+    keep: Keep, data: MeshData, start: TwinParameters, noise: NoiseModel, before: MeshFit | None, rounds: int,
+    progress: Progress,
+) -> MeshFit:  # fmt: skip
+    """Fit all readings so far, from the start or on from the fit before; learn the prior widths in so many rounds."""
 
     def on_step(step: int, chi: float) -> None:
         del chi
         progress("twin fit", step, max(step, TYPICAL_STEPS))
 
     def compute() -> Arrays:
-        found = fit_mesh(data, start, noise, on_step) if before is None else refit(before, data, noise, on_step)
+        if before is None:
+            found = fit_mesh(data, start, noise, on_step, rounds=rounds)
+        else:
+            found = refit(before, data, noise, on_step, rounds)
         return {
             "vector": found.vector, "reference_power_w": found.space.reference_power_w, "spoilt": found.spoilt,
             "widths": np.array(astuple(found.space.widths)), "chi": np.array(found.chi),
@@ -235,7 +247,7 @@ def _kept(
 
     inputs = {
         "power_w": data.power_w, "lit": data.lit, "readings_w": data.readings_w, "offset": start.offset,
-        "noise": np.array([noise.relative, noise.floor_w]),
+        "noise": np.array([noise.relative, noise.floor_w]), "rounds": np.array(rounds),
         "vector": np.empty(0) if before is None else before.vector,
     }  # fmt: skip
     found = keep("mesh fit", inputs, compute)

@@ -23,15 +23,17 @@ _ROUGH_SHARES = (1.0, 1.0, 0.4)
 """Shares of the present rms error of amplitudes added to the noise in the first steps, then the last of them."""
 _EXACT_SHARES = (0.7, 0.5, 0.3, 0.0)
 """The same on the way to the true noise."""
-_SKIPPED_BELOW = (1.5, 1.1)
+_SKIPPED_BELOW = (2.0, 1.5, 1.2)
 """Chi below which the first of these steps are not needed."""
 _EXACT_BELOW = 15.0
 """Chi below which the noise is no longer inflated."""
 _HALVINGS = 6
 _PASSES = 3
 _DARK = np.finfo(float).tiny
-_ROUGH, _FINE = (0.07, 60), (0.03, 225)
+_ROUGH, _FINE = (0.07, 60), (0.03, 120)
 """Tolerance and most steps of the inner solver, far from the true noise and near it."""
+_ENOUGH = 1e-3
+"""What the inner solver may leave of the cost, per reading."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,12 @@ def _step(
     shift = point.vector - space.centre
     tolerance, most = _FINE if exact else _ROUGH
     step, _ = conjugate_gradients(
-        equations.multiply, equations.preconditioner(), equations.right_side(residual, shift), tolerance, most
+        equations.multiply,
+        equations.preconditioner(),
+        equations.right_side(residual, shift),
+        tolerance,
+        most,
+        _ENOUGH * readings.count,
     )
     cost = _cost(space, residual * weight, shift)
     for halving in range(_HALVINGS):

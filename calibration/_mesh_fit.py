@@ -32,7 +32,7 @@ _SPOILT = 12.0
 """A reading whose residual over noise is this much more than the median one's may be spoilt by a fault."""
 _GROSS, _GROSS_SHARE = 10.0, 0.006
 """A grossly wrong reading misses this many times the median share of its power, and of this share."""
-_SAMPLE = (3e-3, 150)
+_SAMPLE = (0.03, 150)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def run_mesh(
     return Outcome(
         replace(found.fit.parameters, dark_w=began.dark_w), began.law, found.sigmas, noise, found.residual_over_noise,
         found.fit.chi, held_out, found.tvd, len(found.data),
-        mesh=found,
+        expected_residual=found.expected_residual, mesh=found,
     )  # fmt: skip
 
 

@@ -84,17 +84,22 @@ class BlockPreconditioner:
         self._dense = cho_factor(dense * self._scale * self._scale[:, None], overwrite_a=True)
         self._blocks: list[tuple[int, int, NDArray[np.float32]]] = []
         if "crosstalk" in space.free:
-            by_arm = space.paths.effect.T @ by_phase @ space.paths.effect
+            effect = space.paths.effect
+            seen = by_phase @ effect
+            by_arm = effect.T @ seen
             strength = np.mean(point.drive**2, axis=1)
             sigma = space.sigma[space.slices["crosstalk"]]
             for heater, index in enumerate(path_index(space.paths, len(space.start.offset))):
                 if not len(index):
                     continue
                 arms, width = space.paths.arm[index], sigma[index]
-                block = strength[heater] * by_arm[np.ix_(arms, arms)] * width * width[:, None]
+                own = effect[heater, arms]  # a heater's effect on its own phase is its efficiency, not crosstalk
+                mixed = np.multiply.outer(own, seen[heater, arms] - 0.5 * by_phase[heater, heater] * own)
+                block = strength[heater] * (by_arm[np.ix_(arms, arms)] - mixed - mixed.T) * width * width[:, None]
                 block[np.diag_indices(len(arms))] += 1.0
-                inverse = (np.linalg.inv(block) * width * width[:, None]).astype(np.float32)
-                self._blocks.append((int(index[0]), int(index[-1]) + 1, inverse))
+                # Single precision would lose the well-determined directions of the inverse, not those of its root.
+                root = (np.linalg.inv(np.linalg.cholesky(block)) * width).astype(np.float32)
+                self._blocks.append((int(index[0]), int(index[-1]) + 1, root))
 
     def dense_covariance(self) -> Array:
         """Covariance matrix of the dense block if single heat paths were known."""
@@ -111,8 +116,8 @@ class BlockPreconditioner:
             result[size:] = vector[size:] * self._space.sigma[size:] ** 2
             return result
         paths = vector[size:].astype(np.float32)
-        for first, last, block in self._blocks:
-            result[first + size : last + size] = block @ paths[first:last]
+        for first, last, root in self._blocks:
+            result[first + size : last + size] = (root @ paths[first:last]) @ root
         return result
 
 
@@ -120,7 +125,8 @@ def _gram(space: MeshSpace, point: MeshPoint, weight: Array) -> tuple[Array, Arr
     """Gauss-Newton matrices of the dense block and of the phases (H, H), scaled up from part of the readings."""
     size, heaters = space.dense_size, len(space.start.offset)
     readings, ports = weight.shape
-    count = min(readings, max(_LEAST_READINGS, _ROWS_PER_COLUMN * size // ports))
+    moving = sum(place.stop - place.start for name, place in space.slices.items() if name in space.free)
+    count = min(readings, max(_LEAST_READINGS, _ROWS_PER_COLUMN * min(size, moving) // ports))
     dense, by_phase = np.zeros((size, size)), np.zeros((heaters, heaters))
     chosen = np.sort(np.random.default_rng(0).permutation(readings)[:count])
     for first in range(0, len(chosen), _CHUNK):
@@ -139,6 +145,7 @@ def conjugate_gradients(
     right: Array,
     tolerance: float,
     max_steps: int,
+    enough: float = 0.0,
 ) -> tuple[Array, int]:
     """Solve a positive definite system.
 
@@ -156,6 +163,8 @@ def conjugate_gradients(
         which the further steps are taken to fall short of as quickly as the steps so far did.
     max_steps
         Largest number of steps.
+    enough
+        Square of the absolute error, estimated likewise, below which to stop as well.
 
     Returns
     -------
@@ -172,7 +181,9 @@ def conjugate_gradients(
     direction = z = precondition(residual)
     rho = float(residual @ z)
     step, gain, gained = 0, 0.0, 0.0
-    while step < max_steps and step * gain >= tolerance**2 * gained and rho > _BREAKDOWN:
+    while step < max_steps and rho > _BREAKDOWN:
+        if step and step * gain < max(tolerance**2 * gained, enough):
+            break
         image = multiply(direction)
         curvature = float(direction @ image)
         if not np.isfinite(curvature):

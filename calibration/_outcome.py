@@ -40,6 +40,8 @@ class Outcome:
         Mean total variation distance of the outputs' predicted and measured shares there; None where not judged.
     fit_readings
         Readings that entered the fit; None where not counted.
+    expected_residual
+        ``residual_over_noise`` of a chip that does nothing but what the model knows; None where not known.
     corrected
         Record that this one corrects for drift; None for a calibration from scratch.
     mesh
@@ -55,6 +57,7 @@ class Outcome:
     held_out: int
     held_out_tvd: float | None = None
     fit_readings: int | None = None
+    expected_residual: float | None = None
     corrected: CalibrationRecord | None = None
     mesh: MeshCalibration | None = None
 
@@ -79,7 +82,7 @@ def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> Ca
     quality = Quality(
         residual_over_noise=outcome.residual_over_noise, held_out_settings=outcome.held_out, readings=journal.readings,
         noise_relative=noise.relative, noise_floor_w=noise.floor_w, held_out_tvd=outcome.held_out_tvd,
-        fit_readings=outcome.fit_readings,
+        fit_readings=outcome.fit_readings, expected_residual=outcome.expected_residual,
     )  # fmt: skip
     provenance = make_provenance(
         seed=header.seed, chip=header.chip, laser_power_w=dbm_to_watt(laser.power_dbm),

@@ -19,9 +19,8 @@ from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 
-_SAMPLE = (1e-3, 600)
-_ROUGH_SAMPLE = (3e-3, 150)
-_SMALL, _MANY_SAMPLES, _FEW_SAMPLES = 8, 12, 3
+_SAMPLE = (0.04, 150)
+"""Tolerance and most steps of the solver: what is left out is far less than a sample's own chance."""
 _PRIOR_SAMPLES = 2
 """Samples that the estimate of a heater's spread from all others' counts for."""
 _COLUMN = (1e-4, 600)
@@ -107,7 +106,7 @@ class MeshPosterior:
         """Draw deviations (count, size) of the flat vector from its best value."""
         return np.stack([self._equations.sample(self._precondition, rng, *_SAMPLE) for _ in range(count)])
 
-    def heater_sigmas(self, rng: np.random.Generator) -> tuple[Array, Array]:
+    def heater_sigmas(self, samples: Array) -> tuple[Array, Array]:
         """Return standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W.
 
         They come from a few samples, and from what they would be if single heat paths were known times a factor that
@@ -117,8 +116,6 @@ class MeshPosterior:
         offset, own, common = place["offset"], place["efficiency"], place["common_efficiency"].start
         known = self._precondition.dense_covariance()
         spread = np.diagonal(known)
-        count = _MANY_SAMPLES if self.fit.parameters.ports <= _SMALL else _FEW_SAMPLES
-        samples = np.stack([self._equations.sample(self._precondition, rng, *_ROUGH_SAMPLE) for _ in range(count)])
         pieces = (
             (samples[:, offset], spread[offset]),
             (samples[:, own] + samples[:, [common]], spread[own] + spread[common] + 2.0 * known[own, common]),
@@ -151,6 +148,15 @@ class MeshPosterior:
         """Return standard deviations (B, n) in W of predicted powers, without the noise of a reading."""
         deviations = self.predictive_deviations(samples, power_w, lit)
         return np.asarray(np.sqrt(np.mean(deviations**2, axis=0)))
+
+    def expected_residual(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> float:
+        """Rms residual over noise to be expected of readings that the fit has not seen: noise and what samples differ.
+
+        A larger one says that the chip does what the model cannot.
+        """
+        predicted = MeshPoint(self.fit.space, self.fit.vector, power_w, lit).predicted
+        unsure = self.predictive_deviations(samples, power_w, lit) / self._noise.sigma(predicted)
+        return float(np.sqrt(1.0 + np.mean(unsure**2)))
 
     def expected_tvd(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> float:
         """Mean total variation distance to be expected between predictions and the chip, noise apart."""

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _DARK_READINGS = 4
 _DRIFT_STREAM = 2
+_SAMPLES = 4
 
 
 def recalibrate(
@@ -104,10 +105,11 @@ def _correct(
         progress("drift fit", step, max(step, TYPICAL_DRIFT_STEPS))
 
     drift = correct_drift(data, old, noise, on_step)
-    sigmas = MeshPosterior(drift.fit, drift.used, noise).heater_sigmas(rng)
+    posterior = MeshPosterior(drift.fit, drift.used, noise)
+    sigmas = posterior.heater_sigmas(posterior.samples(_SAMPLES, rng))
     twin = replace(drift.parameters, dark_w=found.dark_w)
     outcome = Outcome(
         twin, found.law, sigmas, noise, drift.after.chi, drift.fit.chi, drift.after.count, drift.after.tvd, len(data),
-        record,
+        corrected=record,
     )  # fmt: skip
     return outcome, drift

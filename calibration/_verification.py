@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from calibration._calibrate import GOOD_RESIDUAL_OVER_NOISE, dark_afterwards, silent
+from calibration._calibrate import GOOD_RESIDUAL_OVER_NOISE, dark_afterwards, good_residual, silent
 from calibration._explanation import explain
 from calibration._homodyne_run import verify_homodyne
 from calibration._mesh_calibrate import measure_random, total_variation_of
@@ -37,7 +37,7 @@ class Verification:
     settings
         Number of settings read.
     good
-        Whether the residual is at most `GOOD_RESIDUAL_OVER_NOISE`.
+        Whether the residual is at most 3, or at most 1.6 times what the record's readings let expect.
     tvd
         Mean total variation distance between predicted and measured shares of a bare mesh's outputs; None otherwise.
     reason
@@ -101,10 +101,11 @@ def _verify_mesh(
         data = measure_random(probe, twin, rng, "verification", settings, progress)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
     residual = residual_over_noise_of(twin, data, noise)
-    good = residual <= GOOD_RESIDUAL_OVER_NOISE
+    limit = good_residual(record.quality.expected_residual)
+    good = residual <= limit
     reason = ""
     if not good and settings >= _LEAST_TO_EXPLAIN:
         wavelength_m = record.provenance.laser_wavelength_m
-        reason = explain(twin, data, noise, wavelength_m, GOOD_RESIDUAL_OVER_NOISE)
+        reason = explain(twin, data, noise, wavelength_m, limit)
     recorded, tvd = record.quality.residual_over_noise, total_variation_of(twin, data)
     return Verification(residual, recorded, age_s, settings, good, tvd, reason)

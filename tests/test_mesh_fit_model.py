@@ -116,6 +116,21 @@ def test_normal_equations_are_solved():
     np.testing.assert_allclose(solved / space.sigma, wanted / space.sigma, atol=1e-4)
 
 
+@pytest.mark.parametrize("scatter", [0.002, 0.05])
+def test_preconditioner_knows_what_random_settings_tell(scatter):
+    chip = truth(4, 2)
+    power_w, lit = settings(chip, 300, np.random.default_rng(1))
+    space = MeshSpace(chip, power_w.mean(axis=0), PriorWidths(crosstalk=scatter))
+    point = MeshPoint(space, space.centre, power_w, lit)
+    equations = NormalEquations(space, point, 1.0 / np.hypot(1e-3 * point.predicted, 1e-7))
+    scaled = np.stack([equations.multiply(space.sigma * unit) * space.sigma for unit in np.eye(space.size)])
+    inverse = equations.preconditioner()
+    nearly = np.stack([inverse(unit / space.sigma) / space.sigma for unit in np.eye(space.size)])
+    np.testing.assert_allclose(nearly, nearly.T, atol=1e-5 * np.abs(nearly).max())
+    found = np.linalg.eigvals(nearly @ scaled).real
+    assert found.max() < 100.0
+
+
 def test_overflow_is_an_error_of_ours():
     with pytest.raises(CalibrationError, match="overflows"):
         conjugate_gradients(lambda x: x * np.inf, lambda x: x, np.ones(2), 1e-3, 5)

@@ -119,7 +119,8 @@ class Quality(Part):
     """How well the twin predicts settings that the fit has not seen.
 
     ``held_out_tvd`` is the mean total variation distance between predicted and measured output distributions of such
-    settings; ``fit_readings`` are those of ``readings`` that entered the fit.
+    settings; ``fit_readings`` are those of ``readings`` that entered the fit; ``expected_residual`` is what
+    ``residual_over_noise`` would be on a chip that does nothing but what the model knows, from as many readings.
     """
 
     residual_over_noise: float = Field(ge=0)
@@ -129,6 +130,7 @@ class Quality(Part):
     noise_floor_w: float = Field(gt=0)
     held_out_tvd: float | None = Field(default=None, ge=0, le=1)
     fit_readings: int | None = Field(default=None, ge=0)
+    expected_residual: float | None = Field(default=None, ge=1)
 
 
 class Provenance(Part):
