@@ -223,3 +223,24 @@ def rows(modes, couplers, loss, record, reach, out, scale, jacobian):
                     )
                 else:
                     jacobian[g, j, k] = 0.0
+
+
+@njit(**OPTIONS)
+def add_bends(phases, own_square, own, neighbour_square, neighbours):
+    """Add second-order heat to phases (H, G LANES): ``own`` (H,) per own square, ``neighbours`` per neighbours' one."""
+    for h in range(len(phases)):
+        for b in range(phases.shape[1]):
+            phases[h, b] += own[h] * own_square[h, b] + neighbours * neighbour_square[h, b]
+
+
+@njit(**OPTIONS)
+def sum_bends(by_phase, own_square, neighbour_square, by_own):
+    """Collect gradients (H, G LANES) of phases into those (H,) per own square; return that per neighbours' square."""
+    by_neighbours = 0.0
+    for h in range(len(by_phase)):
+        total = 0.0
+        for b in range(by_phase.shape[1]):
+            total += by_phase[h, b] * own_square[h, b]
+            by_neighbours += by_phase[h, b] * neighbour_square[h, b]
+        by_own[h] = total
+    return by_neighbours

@@ -80,7 +80,7 @@ class MeshPoint:
         self._curvature, self._neighbours = own + start.curvature + piece["curvature"], neighbours
         phases = piece["offset"][:, None] + self.crosstalk @ self.drive
         if self._bends:
-            phases += self._curvature[:, None] * self._own_square + self._neighbours * self._neighbour_square
+            kernels.add_bends(phases, self._own_square, self._curvature, self._neighbour_square, self._neighbours)
         losses = np.exp(-(start.arm_loss + piece["arm_loss"].reshape(-1, 2)))
         self._record = self._lanes.record(
             np.exp(1j * phases[self._theta]) * losses[:, :1], np.exp(1j * phases[self._phi]) * losses[:, 1:]
@@ -131,8 +131,7 @@ class MeshPoint:
         phases += piece["offset"][:, None]
         if self._bends:
             bend = 2.0 * self._curvature * efficiency + piece["second_order"][0] + piece["curvature"]
-            phases += self._own_square * bend[:, None]
-            phases += piece["second_order"][1] * self._neighbour_square
+            kernels.add_bends(phases, self._own_square, bend, self._neighbour_square, piece["second_order"][1])
         change = np.empty_like(self._out)
         kernels.push(
             self._modes,
@@ -174,10 +173,11 @@ class MeshPoint:
         gradient, place = np.empty(self.space.size), self.space.slices
         gradient[place["second_order"]] = gradient[place["curvature"]] = 0.0
         if self._bends:
-            own = np.sum(by_phase * self._own_square, axis=1)
+            own = np.empty(len(by_phase))
+            by_neighbours = kernels.sum_bends(by_phase, self._own_square, self._neighbour_square, own)
             by_efficiency += 2.0 * self._curvature * own
             gradient[place["curvature"]] = own
-            gradient[place["second_order"]] = own.sum(), np.sum(by_phase * self._neighbour_square)
+            gradient[place["second_order"]] = own.sum(), by_neighbours
         gradient[place["offset"]] = by_phase.sum(axis=1)
         gradient[place["efficiency"]] = by_efficiency
         gradient[place["common_efficiency"]] = by_efficiency.sum()
@@ -208,10 +208,10 @@ class MeshPoint:
         by_phase = np.empty((readings, ports, 2 * mzis))
         by_phase[:, :, self._theta], by_phase[:, :, self._phi] = raw[..., 0], raw[..., 1]
         dense, place = np.zeros((readings, ports, self.space.dense_size)), self.space.slices
-        drive = self._lanes.gather(self.drive)[:, None, :]
-        by_efficiency = (by_phase @ self.crosstalk) * drive
+        drive = self._lanes.gather(self.drive)
+        by_efficiency = (by_phase @ self.crosstalk) * drive[:, None, :]
         for at, profile in zip(range(place["profile"].start, place["profile"].stop), self.space.profiles, strict=True):
-            dense[:, :, at] = np.sum((by_phase @ profile) * drive, axis=-1)
+            dense[:, :, at] = np.einsum("bjh,bh->bj", by_phase, drive @ profile.T)
         if self._bends:
             first, own = place["second_order"].start, self._lanes.gather(self._own_square)
             bent = by_phase * own[:, None, :]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.blas import dsyrk
 
 from calibration._mesh_linear import MeshPoint
 from calibration._mesh_space import MeshSpace, path_index
@@ -122,19 +123,19 @@ class BlockPreconditioner:
 
 
 def _gram(space: MeshSpace, point: MeshPoint, weight: Array) -> tuple[Array, Array]:
-    """Gauss-Newton matrices of the dense block and of the phases (H, H), scaled up from part of the readings."""
+    """Gauss-Newton matrices of the dense block (its upper triangle) and of the phases, from part of the readings."""
     size, heaters = space.dense_size, len(space.start.offset)
     readings, ports = weight.shape
     moving = sum(place.stop - place.start for name, place in space.slices.items() if name in space.free)
     count = min(readings, max(_LEAST_READINGS, _ROWS_PER_COLUMN * min(size, moving) // ports))
-    dense, by_phase = np.zeros((size, size)), np.zeros((heaters, heaters))
+    dense, by_phase = np.zeros((size, size), order="F"), np.zeros((heaters, heaters))
     chosen = np.sort(np.random.default_rng(0).permutation(readings)[:count])
     for first in range(0, len(chosen), _CHUNK):
         part = chosen[first : first + _CHUNK]
         phase, rows = point.take(part).dense_rows()
         phase = (phase * weight[part, :, None]).reshape(-1, heaters)
         rows = (rows * weight[part, :, None]).reshape(-1, size)
-        dense += rows.T @ rows
+        dense = dsyrk(1.0, rows.T, beta=1.0, c=dense, overwrite_c=1)
         by_phase += phase.T @ phase
     return dense * (readings / count), by_phase * (readings / count)
 
