@@ -203,7 +203,7 @@ class LaserInstrument(LinkedInstrument):
         shortest, longest = self.plausible_wavelengths
         if not shortest <= wavelength_m <= longest:
             raise LimitError(
-                f"{self.name}: wavelength cannot be {wavelength_m} m; the limits are {shortest:g} m and {longest:g} m. "
+                f"{self.name}: wavelength cannot be {wavelength_m:.9g} m; the limits are {shortest:g} m and {longest:g} m. "
                 f"Nothing was changed; give metres, such as 1550e-9"
             )
 

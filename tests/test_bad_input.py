@@ -33,6 +33,26 @@ def folder(tmp_path) -> Path:
     return place
 
 
+def test_a_bench_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    """Killed between its two files, and tried again."""
+    place, names = tmp_path / "bench", ("laser", "heaters_0", "meter_plus_0", "meter_minus_0")
+    addresses = {name: f"simulated:{name}" for name in names}
+
+    def killed(path, text):
+        if path.name == "chip.yaml":
+            raise KeyboardInterrupt
+        path.write_text(text, encoding="utf-8")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("optinc_hw.bench.write.write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_bench_folder(place, PORTS, addresses)
+    assert not place.exists()
+    write_bench_folder(place, PORTS, addresses)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bench"]
+    assert sorted(fingerprint(place)) == ["chip.yaml", "station.yaml"]
+
+
 def fingerprint(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
 

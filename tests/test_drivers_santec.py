@@ -92,6 +92,8 @@ def test_limits_are_checked_before_anything_is_sent():
         for metres in (1550.0, 0.0, math.nan, 193e12):
             with pytest.raises(LimitError, match="wavelength"):
                 laser.set_wavelength(metres)
+        with pytest.raises(LimitError, match="cannot be 3e-06 m; the limits are"):
+            laser.set_wavelength((0.1 + 0.2) * 1e-5)
         with pytest.raises(LimitError, match="max_power"):
             laser.max_power = 0.0
 

@@ -160,9 +160,13 @@ def write_bench_folder(
         if (place / name).exists():
             raise ConfigurationError(f"{place / name} exists already and is not overwritten; choose another folder")
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        write_text(place / STATION_FILE, _station_text(wiring, addresses))
-        write_text(place / CHIP_FILE, _chip_text(layout, wiring, values))
+        # A new folder appears whole or not at all: a half one would be refused by the next try.
+        made = place if place.exists() else place.with_name(f".{place.name}.part")
+        made.mkdir(parents=True, exist_ok=True)
+        write_text(made / STATION_FILE, _station_text(wiring, addresses))
+        write_text(made / CHIP_FILE, _chip_text(layout, wiring, values))
+        if made != place:
+            made.rename(place)
     except OSError as error:
         raise ConfigurationError(f"{place}: cannot be written ({error}); choose a folder you may write to") from error
 
