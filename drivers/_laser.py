@@ -203,8 +203,8 @@ class LaserInstrument(LinkedInstrument):
         shortest, longest = self.plausible_wavelengths
         if not shortest <= wavelength_m <= longest:
             raise LimitError(
-                f"{self.name}: wavelength cannot be {wavelength_m:.9g} m; the limits are {shortest:g} m and {longest:g} "
-                "m. Nothing was changed; give metres, such as 1550e-9"
+                f"{self.name}: wavelength cannot be {wavelength_m:.9g} m; the limits are {shortest:g} m and "
+                f"{longest:g} m. Nothing was changed; give metres, such as 1550e-9"
             )
 
     def _check_emission(self) -> None:
