@@ -31,7 +31,8 @@ SMOOTHED = 2
 MOST_ENTERED, BLOCK = 240, 24
 """Sweeps of the first columns' thetas that take part in the last fit at most, and how many at once (memory)."""
 MORE_POINTS = 4
-ROUNDS = 6
+ROUNDS, DAMAGED_ROUNDS = 6, 2
+"""Sweeps of one column at most; where something is dead, what stays open is left to all readings together."""
 MAX_CHI = 4.0
 """Root of the reduced sum of squares above which neither phase of an MZI is trusted."""
 LEAST_ADVANTAGE = 20.0
@@ -106,7 +107,7 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
         # One port's light reaches few MZIs of the first columns, and sweeps of their thetas do not help.
         first = max(first, int(np.ceil(POINTS_EACH * len(cells) / min(len(cells), 1 + column // 2))))
     wanted = cells[visible & ((column >= 2) | _open_thetas(state, cells))]
-    for round_ in range(ROUNDS):
+    for round_ in range(DAMAGED_ROUNDS if state.damaged else ROUNDS):
         if not len(wanted):
             break
         points = MORE_POINTS if round_ else first

@@ -138,6 +138,12 @@ class StartState:
         return depth // 2 if depth > OUTPUT_COLUMNS else 0
 
     @property
+    def damaged(self) -> bool:
+        """Whether a heater or a detector is known to be dead, in a mesh that all readings together are a match for."""
+        dead = self.blind.any() or not (self.moves_theta.all() and self.moves_phi.all())
+        return bool(dead) and not self.meeting
+
+    @property
     def ports(self) -> int:
         """Number of ports n."""
         return self.probe.layout.ports

@@ -38,6 +38,8 @@ ASTRAY = 0.25
 """Share of light let into one MZI alone that may leave elsewhere."""
 DARK_GROUPS = 6
 """Groups added at most while a detector shows no light."""
+DAMAGED_GROUPS = 2
+"""Groups added at most to a column where something is dead: what stays open is left to all readings together."""
 WANTED_MARGIN = 60.0
 """Groups are added until bar and cross of the MZIs behind differ by this: a wrong choice spoils all columns before."""
 PROOF = 30.0
@@ -205,8 +207,8 @@ def _parabola_minimum(places: Array, values: Array) -> float:
 
 def _settle(state: StartState, column: int, work: _Column) -> None:
     """Choose states and offsets; add groups until all is known well, or no more helps."""
-    mesh, budget = state.probe.layout.mesh, 2 * len(work.sweeps) + 6
-    for _ in range(budget):
+    mesh, groups = state.probe.layout.mesh, 2 * len(work.sweeps) + 6
+    for _ in range(min(groups, DAMAGED_GROUPS) if state.damaged else groups):
         margin = _solve(state, column, work)
         if _find_broken(state, column, work, MAX_CHI):
             margin = _solve(state, column, work)
