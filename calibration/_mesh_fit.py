@@ -211,7 +211,7 @@ class _Fitter:
 
     def resume(self, fit: MeshFit, rounds: int) -> MeshFit:
         """Fit from the end of another fit."""
-        vector = self._descend(fit.space, fit.vector, _MORE).vector
+        vector = self._descend(fit.space, fit.vector, _MORE).vector if rounds else fit.vector
         self._leave_out(fit.space, vector)
         return self.finish(fit.space, vector, rounds, np.random.default_rng(0))
 
