@@ -125,8 +125,7 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
         )
     state = StartState(probe, noise, rng, progress)
     with _one_thread():
-        sweeps, entered = find_thetas(state)
-        filtered, residuals, parts = find_phis(state, sweeps, entered)
+        filtered, residuals, parts = find_phis(state, find_thetas(state))
         filtered = repair(state, filtered, parts)
         verdicts = _verdicts(state, filtered)
         check = _measure_check(state)

@@ -50,9 +50,9 @@ class _Entry:
     turned: list[dict[int, Array]] = field(default_factory=list)
 
 
-def find_first_thetas(state: StartState) -> list[Sweep]:
+def find_first_thetas(state: StartState) -> None:
     """Measure and find the offsets of thetas up to column ``state.meeting``, those of that column but for pi."""
-    mesh, taken = state.probe.layout.mesh, list[Sweep]()
+    mesh = state.probe.layout.mesh
     for column in range(state.meeting + 1):
         state.progress("start_theta", mesh.depth - 1 - state.meeting + column, mesh.depth + 1)
         cells = np.array(mesh.columns[column], dtype=np.intp)
@@ -68,10 +68,8 @@ def find_first_thetas(state: StartState) -> list[Sweep]:
             wanted = (mesh.modes[cells[poor]][:, None] + np.arange(-1, 3)).ravel()
             ports = np.unique(wanted[(wanted >= 0) & (wanted < state.ports)])
         _turn(state, work)
-        taken += [sweep for sweeps in work.sweeps for sweep in sweeps.values()]
     for k in np.flatnonzero((state.column < state.meeting) & ~state.good):
         state.go_around(int(k))
-    return taken
 
 
 def arriving(state: StartState, column: int) -> NDArray[np.intp]:

@@ -1,93 +1,52 @@
-"""A small model of a bare mesh for its start, and the Gauss-Newton filter that takes columns in one after the other.
+"""The Gauss-Newton filter that takes columns of a bare mesh in one after the other.
 
-Parameters are the offsets of all thetas and phis, and logarithms of the detectors' and the lit ports' efficiencies. The
-filter keeps their precision matrix: what one column's readings said is the prior of the next.
+Parameters are the offsets of all thetas and phis, and logarithms of the detectors' and the lit ports' efficiencies.
+What each block of readings said is kept as a quadratic around the phases at which it was linearised, and linearised
+again once they have moved.
+
+Heat of neighbours turns every arm by some phase that differs from setting to setting.  It is not modelled but counted
+as noise: outputs of one reading err together, as the phases of all arms that its light goes through make them.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration._session import Array
+from calibration._start_model import StartModel
 from calibration._start_state import StartState, Sweep
-from optinc_hw.photonics.mesh_layout import MeshLayout
 
-Complex = NDArray[np.complex128]
 _STEPS = 6
 _LARGEST_STEP = 0.7
-_CONVERGED = 0.01
+_CONVERGED = 0.03
+_MOVED = 0.08
+"""Steps after which readings are linearised again, rad."""
 _HELD = 1e8
 _THETA_SPREAD, _POOR_SPREAD = 0.06, 1.0
 _PHI_SPREAD = 10.0
 _LIGHT_SPREAD = 0.06
+_ARM_SPREAD = 0.06
+"""Phase of an arm that differs from setting to setting, rad."""
+_OWN_SHARE = 0.05
 _MODEL_SHARE = 0.06
 _LEAK = 0.05
 _FAINT = 0.003
+_CHUNK = 24
+"""Readings that are linearised at once (memory)."""
 
 
-class StartModel:
-    """Fields and powers of a mesh of equal couplers without loss.
+@dataclass
+class _Told:
+    """What a sweep says of the active parameters, linearised where ``vector`` was."""
 
-    Parameters
-    ----------
-    mesh
-        The mesh.
-    eta
-        Splitting angle of all couplers, rad.
-    """
-
-    def __init__(self, mesh: MeshLayout, eta: float) -> None:
-        self.mesh = mesh
-        self._cells = [np.array(cells, dtype=np.intp) for cells in mesh.columns]
-        self._cosine, self._sine = np.cos(eta), 1j * np.sin(eta)
-
-    def entries(self, theta: Array, phi: Array) -> tuple[Complex, Complex, Complex, Complex]:
-        """Elements of the MZIs' matrices, row by row."""
-        inner, outer = np.exp(1j * theta), np.exp(1j * phi)
-        c, s = self._cosine, self._sine
-        off = c * s * (inner + 1.0)
-        return (c * c * inner + s * s) * outer, off, off * outer, s * s * inner + c * c
-
-    def fields(self, theta: Array, phi: Array, lit: NDArray[np.intp], before: int | None = None) -> Complex:
-        """Fields (B, n) behind the mesh, or before a column, at phases (B, K) in rad."""
-        fields = np.zeros((len(lit), self.mesh.ports), dtype=np.complex128)
-        fields[np.arange(len(lit)), lit] = 1.0
-        matrix = self.entries(theta, phi)
-        for cells in self._cells[:before]:
-            fields = self._through(matrix, cells, fields)
-        return fields
-
-    def _through(self, matrix: tuple[Complex, ...], cells: NDArray[np.intp], fields: Complex) -> Complex:
-        upper = self.mesh.modes[cells]
-        first, second, after = fields[:, upper], fields[:, upper + 1], fields.copy()
-        after[:, upper] = matrix[0][:, cells] * first + matrix[1][:, cells] * second
-        after[:, upper + 1] = matrix[2][:, cells] * first + matrix[3][:, cells] * second
-        return after
-
-    def powers(self, theta: Array, phi: Array, lit: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Powers (B, n) and their derivatives (B, n, 2K) by all thetas, then all phis."""
-        matrix, inner, outer = self.entries(theta, phi), np.exp(1j * theta), np.exp(1j * phi)
-        ports, count = self.mesh.ports, len(self.mesh.mzis)
-        fields = np.zeros((len(lit), ports), dtype=np.complex128)
-        fields[np.arange(len(lit)), lit] = 1.0
-        entered = []
-        for cells in self._cells:
-            entered.append(fields)
-            fields = self._through(matrix, cells, fields)
-        slopes = np.zeros((len(lit), ports, 2 * count))
-        # Rows of what is behind a column, times twice the conjugate field at each output.
-        behind = 2.0 * np.conj(fields)[:, :, None] * np.eye(ports)
-        for cells, light in zip(reversed(self._cells), reversed(entered), strict=True):
-            upper = self.mesh.modes[cells]
-            first, second = light[:, upper], light[:, upper + 1]
-            to_upper, to_lower = behind[:, :, upper], behind[:, :, upper + 1]
-            turned = 1j * inner[:, cells] * (self._cosine * outer[:, cells] * first + self._sine * second)
-            slopes[:, :, cells] = ((self._cosine * to_upper + self._sine * to_lower) * turned[:, None]).real
-            through = to_upper * matrix[0][:, None, cells] + to_lower * matrix[2][:, None, cells]
-            slopes[:, :, count + cells] = (through * (1j * first)[:, None]).real
-            behind = behind.copy()
-            behind[:, :, upper + 1] = to_upper * matrix[1][:, None, cells] + to_lower * matrix[3][:, None, cells]
-            behind[:, :, upper] = through
-        return np.abs(fields) ** 2, slopes
+    sweep: Sweep
+    active: NDArray[np.intp]
+    vector: Array
+    moves: NDArray[np.bool_]
+    normal: Array
+    right: Array
+    rms: float
 
 
 class StartFilter:
@@ -115,8 +74,9 @@ class StartFilter:
         precision = 1.0 / spread**2
         # Phis of the first two columns are phases of inputs, which no power shows.
         precision[self._count : 2 * self._count][state.column < 2] = _HELD
-        self.precision = np.diag(precision)
-        self._first, self._centre = self.precision.copy(), self._vector()
+        self._prior, self._centre = precision, self._vector()
+        self._told: dict[int, _Told] = {}
+        self._precision = np.diag(precision)
 
     def _theta_spread(self) -> Array:
         poor = np.array([bool(reason) for reason in self._state.theta_reason])
@@ -144,88 +104,121 @@ class StartFilter:
         padded = np.pad(powers_w, ((0, 0), (1, 1)))
         around = 0.5 * (padded[:, :-2] + padded[:, 2:])
         passed = 0.5 * _LEAK**2 * (self.model.mesh.depth - 1 - column)
-        floor = np.hypot(_FAINT * self.norm_w / self._ports, self._state.noise.floor_w)
         stray = passed * (powers_w * around + passed * around**2)
-        return np.asarray((_MODEL_SHARE * (powers_w + around)) ** 2 + stray + floor**2)
+        return np.asarray((_MODEL_SHARE * (powers_w + around)) ** 2 + stray + self._floor**2)
 
-    def take_in(self, sweep: Sweep, column: int) -> float:
-        """Fit the readings of a column with all before as prior; returns the rms residual over the expected one."""
-        state, known = self._state, self._state.column <= column
-        movable = known & (state.column >= 2)
-        active = np.flatnonzero(np.concatenate([known, movable, np.ones(2 * self._ports, dtype=np.bool_)]))
-        prior = self.precision[np.ix_(active, active)]
-        centre = self._vector()
+    @property
+    def _floor(self) -> float:
+        return float(np.hypot(_FAINT * self.norm_w / self._ports, self._state.noise.floor_w))
+
+    def take_in(self, parts: list[tuple[Sweep, int]]) -> float:
+        """Fit readings of a column with all before; returns their rms residual over the expected one."""
         for _ in range(_STEPS):
-            left, slopes, weight = self._linearised(sweep, column, active)
-            inflation = max(1.0, 0.7 * _rms(left, weight))
-            weighted = slopes * (weight / inflation**2)[:, None]
-            right = weighted.T @ left - prior @ (self._vector() - centre)[active]
-            step = np.linalg.solve(weighted.T @ slopes + prior, right)
-            largest = float(np.abs(step).max())
-            self._move(active, np.asarray(step * min(1.0, _LARGEST_STEP / largest)))
-            if largest < _CONVERGED:
+            for sweep, column in parts:
+                self._tell(sweep, column)
+            if self._step() < _CONVERGED:
                 break
-        left, slopes, weight = self._linearised(sweep, column, active)
-        rms = _rms(left, weight)
-        self.precision[np.ix_(active, active)] += slopes.T @ (slopes * (weight / max(1.0, rms) ** 2)[:, None])
-        return rms
+        told = [self._tell(sweep, column) for sweep, column in parts]
+        return float(np.sqrt(np.mean([part.rms**2 for part in told])))
 
     def smooth(self, parts: list[tuple[Sweep, int]]) -> None:
-        """Fit the readings of all columns so far at once, from what was known before any; parts name their column."""
-        known = self._state.column <= max(column for _, column in parts)
-        movable = known & (self._state.column >= 2)
-        active = np.flatnonzero(np.concatenate([known, movable, np.ones(2 * self._ports, dtype=np.bool_)]))
-        prior = self._first[np.ix_(active, active)]
+        """Fit exactly these readings at once, from what was known before any; parts name their column."""
+        wanted = {id(sweep) for sweep, _ in parts}
+        self._told = {key: told for key, told in self._told.items() if key in wanted}
         for _ in range(_STEPS):
-            normal, right = prior.copy(), -prior @ (self._vector() - self._centre)[active]
             for sweep, column in parts:
-                left, slopes, weight = self._linearised(sweep, column, active)
-                weighted = slopes * (weight / max(1.0, _rms(left, weight)) ** 2)[:, None]
-                normal += weighted.T @ slopes
-                right += weighted.T @ left
-            step = np.linalg.solve(normal, right)
-            largest = float(np.abs(step).max())
-            self._move(active, np.asarray(step * min(1.0, _LARGEST_STEP / largest)))
-            if largest < _CONVERGED:
+                self._tell(sweep, column)
+            if self._step() < _CONVERGED:
                 break
-        self.precision[np.ix_(active, active)] = normal
 
     def kept(self) -> tuple[Array, Array]:
         """Return what `restore` brings back: phases and light, and their precision."""
-        return self._vector(), self.precision.copy()
+        return self._vector(), self._precision.copy()
 
     def restore(self, kept: tuple[Array, Array]) -> None:
         """Go back to what was known."""
-        self._state.theta, self._state.phi, self.light = np.split(kept[0].copy(), [self._count, 2 * self._count])
-        self.precision = kept[1]
+        self._set(kept[0].copy())
+        self._precision = kept[1]
 
     def _vector(self) -> Array:
         return np.concatenate([self._state.theta, self._state.phi, self.light])
 
-    def _move(self, active: NDArray[np.intp], step: Array) -> None:
-        vector = self._vector()
-        vector[active] += step
+    def _set(self, vector: Array) -> None:
         self._state.theta, self._state.phi, self.light = np.split(vector, [self._count, 2 * self._count])
 
-    def _linearised(self, sweep: Sweep, column: int, active: NDArray[np.intp]) -> tuple[Array, Array, Array]:
-        """Residuals, their slopes by the active parameters, and weights; one row a valid reading."""
-        powers, by_phase = self.model.powers(*self.phases(sweep), sweep.lit)
-        scale = self.scale(sweep.lit)
-        predicted = scale * powers
-        slopes = np.zeros((*predicted.shape, 2 * (self._count + self._ports)))
-        slopes[:, :, : 2 * self._count] = scale[:, :, None] * by_phase
-        outputs, rows = np.arange(self._ports), np.arange(len(sweep.lit))
-        slopes[:, outputs, 2 * self._count + outputs] = predicted
-        slopes[rows, :, 2 * self._count + self._ports + sweep.lit] = predicted
-        seen = np.isfinite(sweep.readings_w)
-        weight = 1.0 / self.variance(predicted, column)[seen]
-        return (sweep.readings_w - predicted)[seen], slopes[seen][:, active], weight
+    def _step(self) -> float:
+        """Go to the minimum of all that readings told and the prior; returns the largest step."""
+        vector = self._vector()
+        normal, right = np.diag(self._prior), self._prior * (self._centre - vector)
+        active = np.zeros(len(vector), dtype=np.bool_)
+        for told in self._told.values():
+            normal[np.ix_(told.active, told.active)] += told.normal
+            right[told.active] += told.right - told.normal @ (vector - told.vector)[told.active]
+            active[told.active] = True
+        self._precision, places = normal, np.flatnonzero(active)
+        step = np.linalg.solve(normal[np.ix_(places, places)], right[places])
+        largest = float(np.abs(step).max())
+        vector[places] += step * min(1.0, _LARGEST_STEP / largest)
+        self._set(vector)
+        return largest
+
+    def _tell(self, sweep: Sweep, column: int) -> _Told:
+        """Linearise what a sweep says, unless nothing has moved since that was done."""
+        vector, told = self._vector(), self._told.get(id(sweep))
+        moves = np.concatenate([self._state.moves_theta, self._state.moves_phi])
+        if told is None or np.any(moves != told.moves) or np.abs(vector - told.vector)[told.active].max() > _MOVED:
+            told = self._told[id(sweep)] = self._linearised(sweep, column, vector, moves)
+        return told
+
+    def _active(self, sweep: Sweep, column: int) -> tuple[NDArray[np.intp], int]:
+        """Parameters that matter to a sweep, and the first column of their MZIs."""
+        state = self._state
+        cells = (state.column <= column) & ((state.column >= sweep.first) | ~state.good)
+        first = int(state.column[cells].min()) if cells.any() else column
+        return np.flatnonzero(np.concatenate([
+            cells, cells & (state.column >= 2), np.ones(2 * self._ports, dtype=np.bool_)
+        ])), first  # fmt: skip
+
+    def _linearised(self, sweep: Sweep, column: int, vector: Array, moves: NDArray[np.bool_]) -> _Told:
+        active, first = self._active(sweep, column)
+        normal, right, chis = np.zeros((len(active), len(active))), np.zeros(len(active)), list[Array]()
+        for start in range(0, len(sweep.lit), _CHUNK):
+            part = sweep.take(np.arange(start, min(start + _CHUNK, len(sweep.lit))))
+            left, slopes = self._whitened(part, active, first)
+            chi = np.sqrt(np.sum(left**2, axis=1) / np.maximum(np.isfinite(part.readings_w).sum(axis=1), 1))
+            # Readings far off weigh less, but never draw less.
+            weight = 1.0 / np.sqrt(np.maximum(1.0, chi))
+            slopes = (slopes * weight[:, None]).reshape(len(active), -1)
+            normal += slopes @ slopes.T
+            right += slopes @ (left * weight[:, None]).ravel()
+            chis.append(chi)
+        rms = float(np.sqrt(np.mean(np.concatenate(chis) ** 2)))
+        inflation = sweep.alike * max(1.0, float(np.median(np.concatenate(chis))))
+        return _Told(sweep, active, vector, moves, normal / inflation, right / inflation, rms)
+
+    def _whitened(self, sweep: Sweep, active: NDArray[np.intp], first: int) -> tuple[Array, Array]:
+        """Residuals (B, n) and slopes (a, B, n) by the active parameters, uncorrelated and in units of the noise."""
+        powers, own, below, scattered = self.model.slopes(*self.phases(sweep), sweep.lit, first)
+        scale, seen = self.scale(sweep.lit), np.isfinite(sweep.readings_w)
+        predicted, outputs = scale * powers, np.arange(self._ports)
+        behind = np.flatnonzero(np.tile(self._state.column >= first, 2))
+        arms = np.concatenate([own[behind], below[behind]]).transpose(1, 2, 0)
+        covariance = (arms @ arms.transpose(0, 2, 1)) * (_ARM_SPREAD**2 * scale[:, :, None] * scale[:, None, :])
+        # Where no light is predicted slopes are zero, but not what phases of arms send there; readings that are not
+        # there have a variance without bounds.
+        alone = (_OWN_SHARE * predicted) ** 2 + self._floor**2 + 2.0 * (_ARM_SPREAD**2 * scale * scattered) ** 2
+        covariance[:, outputs, outputs] += alone + np.where(seen, 0.0, (1e6 * self.norm_w) ** 2)
+        white = np.linalg.inv(np.linalg.cholesky(covariance))
+        left = np.where(seen, sweep.readings_w - predicted, 0.0)
+        phases = active[active < 2 * self._count]
+        slopes = np.zeros((len(active), *predicted.shape))
+        slopes[: len(phases)] = own[phases] * scale
+        slopes[len(phases) + outputs, :, outputs] = predicted.T
+        slopes[len(phases) + self._ports + sweep.lit, np.arange(len(sweep.lit))] = predicted
+        white_slopes = np.matmul(slopes.transpose(1, 0, 2), white.transpose(0, 2, 1)).transpose(1, 0, 2)
+        return np.einsum("bij,bj->bi", white, left), white_slopes
 
     def deviations(self) -> tuple[Array, Array]:
         """Return standard deviations (K,) in rad of thetas and phis."""
-        sigma = np.sqrt(np.diag(np.linalg.inv(self.precision)))
+        sigma = np.sqrt(np.diag(np.linalg.inv(self._precision)))
         return sigma[: self._count], sigma[self._count : 2 * self._count]
-
-
-def _rms(left: Array, weight: Array) -> float:
-    return float(np.sqrt(np.mean(left**2 * weight)))

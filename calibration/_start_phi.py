@@ -24,12 +24,10 @@ Errors of the columns so far add up along the light's way, so the way through ra
 """
 DEEPEST = 8
 """Columns whose sweeps of thetas, behind random columns all the way from the inputs, take part in the fit."""
-POINTS_EACH = 10
-"""Readings that each MZI should have light in where sweeps of thetas do not help."""
-SMOOTHED = 2
+POINTS_EACH, LIT_AT_ONCE = 16, 5
+"""Readings in which each MZI of a large mesh should have light at both inputs, and MZIs that one port's light has."""
+SMOOTHED = 8
 """Columns of a large mesh after which all columns so far are fitted at once again."""
-MOST_ENTERED, BLOCK = 240, 24
-"""Sweeps of the first columns' thetas that take part in the last fit at most, and how many at once (memory)."""
 MORE_POINTS = 4
 ROUNDS, DAMAGED_ROUNDS = 6, 2
 """Sweeps of one column at most; where something is dead, what stays open is left to all readings together."""
@@ -37,14 +35,14 @@ MAX_CHI = 4.0
 """Root of the reduced sum of squares above which neither phase of an MZI is trusted."""
 LEAST_ADVANTAGE = 20.0
 """Cost, over the reduced sum of squares, by which offsets more than `_APART` away must be worse."""
+WANTED_ADVANTAGE = 36.0
+"""Readings are added until it is this: heat of neighbours, which the search leaves out, errs alike in few of them."""
 _APART = 0.6
 _CANDIDATES = 40
 _MODEL_SHARE = 0.1
 
 
-def find_phis(
-    state: StartState, sweeps: dict[int, list[Sweep]], entered: list[Sweep]
-) -> tuple[StartFilter, Array, Parts]:
+def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartFilter, Array, Parts]:
     """Measure and find the offsets of all phis.
 
     Parameters
@@ -53,8 +51,6 @@ def find_phis(
         Thetas from `find_thetas`.
     sweeps
         Sweeps of each column from `find_thetas`.
-    entered
-        Sweeps of the first columns from `find_first_thetas`.
 
     Returns
     -------
@@ -69,31 +65,30 @@ def find_phis(
         cells = np.array(mesh.columns[column], dtype=np.intp)
         if not len(cells):
             continue
-        taken = list(sweeps.get(column, [])) if column <= DEEPEST else []
-        taken += _measure_column(state, filtered, column, cells)
-        if not taken:
+        swept = list(sweeps.get(column, [])) if column <= DEEPEST else []
+        # What stands still while thetas are swept has the same heat in all readings of a group.
+        new = [(joined(swept, alike=len(swept[0].lit)), column)] if swept else []
+        if taken := _measure_column(state, filtered, column, cells):
+            new.append((joined(taken), column))
+        if not new:
             continue
-        parts.append((joined(taken), column))
-        residuals.append(filtered.take_in(*parts[-1]))
+        parts += new
+        residuals.append(filtered.take_in(new))
         if state.meeting and (column % SMOOTHED == SMOOTHED - 1 or column == mesh.depth - 1):
             filtered.smooth(parts)
     last = mesh.depth - 1
-    if entered:
-        # Light of these readings went through all columns, with phases all over.
-        chosen = entered[:: -(-len(entered) // MOST_ENTERED)]
-        parts += [(joined(chosen[first : first + BLOCK]), last) for first in range(0, len(chosen), BLOCK)]
-        filtered.smooth(parts)
-    else:
+    if not state.meeting:
         parts += [(joined(swept), column) for column, swept in sweeps.items() if column > DEEPEST]
     parts += [(aside, last) for aside in state.asides]
     return filtered, np.array(residuals), parts
 
 
-def joined(sweeps: list[Sweep]) -> Sweep:
-    """Return all readings of some sweeps."""
+def joined(sweeps: list[Sweep], alike: int = 1) -> Sweep:
+    """Return all readings of some sweeps; of each sweep, ``alike`` share their heat."""
     return Sweep(
         np.concatenate([sweep.phase for sweep in sweeps]), np.concatenate([sweep.power_w for sweep in sweeps]),
         np.concatenate([sweep.lit for sweep in sweeps]), np.concatenate([sweep.readings_w for sweep in sweeps]),
+        min(sweep.first for sweep in sweeps), alike,
     )  # fmt: skip
 
 
@@ -101,11 +96,11 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
     seen = rows_seen(state, column)
     modes = state.probe.layout.mesh.modes
     visible = (seen[modes[cells]] >= 0) | (seen[modes[cells] + 1] >= 0)
-    light, taken = np.zeros(len(state.column)), list[Sweep]()
+    light, taken, advantage = np.zeros(len(state.column)), list[Sweep](), np.full(len(cells), np.inf)
     first = 4 + -(-state.ports // 5)
-    if column < state.meeting:
-        # One port's light reaches few MZIs of the first columns, and sweeps of their thetas do not help.
-        first = max(first, int(np.ceil(POINTS_EACH * len(cells) / min(len(cells), 1 + column // 2))))
+    if state.meeting:
+        # One port's light interferes at few MZIs only, in the first columns above all.
+        first = max(first, -(-POINTS_EACH * len(cells) // min(len(cells), max(column - 1, 1), LIT_AT_ONCE)))
     wanted = cells[visible & ((column >= 2) | _open_thetas(state, cells))]
     for round_ in range(DAMAGED_ROUNDS if state.damaged else ROUNDS):
         if not len(wanted):
@@ -113,12 +108,13 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
         points = MORE_POINTS if round_ else first
         phase, lit = _design(state, filtered, column, wanted, light, points)
         taken.append(state.measure("start_phi", phase, lit))
+        taken[-1].first = max(column - WINDOW, 0)
         advantage = _search(state, filtered, column, cells, seen, taken)
-        wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
+        wanted = cells[visible & (advantage < WANTED_ADVANTAGE)]
         if (round_ or not len(wanted)) and _find_dead_phis(state, filtered, column, cells[visible], seen, taken):
             advantage = _search(state, filtered, column, cells, seen, taken)
-            wanted = cells[visible & (advantage < LEAST_ADVANTAGE)]
-    for k in wanted if column >= 2 else ():
+            wanted = cells[visible & (advantage < WANTED_ADVANTAGE)]
+    for k in cells[visible & (advantage < LEAST_ADVANTAGE)] if column >= 2 else ():
         state.phi_reason[k] = state.phi_reason[k] or (
             "offsets far apart fit equally well: too little light at both inputs, or its heater is dead"
         )

@@ -47,6 +47,8 @@ class Sweep:
         Readings (R, n) in W, NaN where invalid or where the detector is dead.
     first
         Columns before this one were in the bar state, the way of their light is a row each.
+    alike
+        So many readings share their heat but for that of one column: what is not modelled of it errs alike.
     """
 
     phase: Array
@@ -54,10 +56,13 @@ class Sweep:
     lit: Ports
     readings_w: Array
     first: int = 0
+    alike: int = 1
 
     def take(self, rows: NDArray[np.intp]) -> "Sweep":
         """Return some of the readings."""
-        return Sweep(self.phase[rows], self.power_w[rows], self.lit[rows], self.readings_w[rows], self.first)
+        return Sweep(
+            self.phase[rows], self.power_w[rows], self.lit[rows], self.readings_w[rows], self.first, self.alike
+        )
 
 
 @dataclass

@@ -64,16 +64,16 @@ class _Column:
     rival: Array = field(default_factory=lambda: np.zeros(0))
 
 
-def find_thetas(state: StartState) -> tuple[dict[int, list[Sweep]], list[Sweep]]:
-    """Measure and find the offsets of all thetas; returns sweeps by column, and those of the way from the inputs."""
-    mesh, columns, entered = state.probe.layout.mesh, dict[int, list[Sweep]](), list[Sweep]()
+def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
+    """Measure and find the offsets of all thetas; returns the sweeps of the columns found from the outputs."""
+    mesh, columns = state.probe.layout.mesh, dict[int, list[Sweep]]()
     for done, column in enumerate(reversed(range(state.meeting, mesh.depth))):
         cells = np.array(mesh.columns[column], dtype=np.intp)
         state.progress("start_theta", done, mesh.depth)
         if not len(cells):
             continue
         if column == state.meeting and column:
-            entered = find_first_thetas(state)
+            find_first_thetas(state)
         known = state.theta[cells], state.theta_sigma[cells]
         work = _Column(cells, [reason if (reason := state.theta_reason[k]) in KEPT else "" for k in cells])
         _first_groups(state, column, work)
@@ -82,7 +82,7 @@ def find_thetas(state: StartState) -> tuple[dict[int, list[Sweep]], list[Sweep]]
         if column == state.meeting and column:
             _join(state, work, *known)
         columns[column] = work.sweeps
-    return columns, entered
+    return columns
 
 
 def _first_groups(state: StartState, column: int, work: _Column) -> None:
