@@ -116,6 +116,7 @@ def calibrate_mesh(
             f"the start took {probe.readings} readings and {held_out} are held out; a budget of {budget} leaves {room} "
             f"random settings for the fit. Allow at least {budget - room + heaters // probe.layout.ports}, better "
             f"{budget - room + READINGS_PER_HEATER * heaters}"
+            + (f"; and the start is in doubt: {start.doubt}" if start.doubt else "")
         )
     judges = measure(probe, *_random(probe, start.parameters, rng, held_out), "held-out settings", progress)
     batches = BATCHES if probe.layout.ports <= MOST_PORTS_IN_BATCHES else (1.0,)
