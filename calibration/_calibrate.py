@@ -10,7 +10,7 @@ import numpy as np
 
 from calibration._homodyne_run import run_homodyne
 from calibration._journal_run import Argument
-from calibration._mesh_calibrate import READINGS_PER_HEATER
+from calibration._mesh_calibrate import LEAST_BUDGET, READINGS_PER_HEATER
 from calibration._mesh_run import held_out_by_default, run_mesh
 from calibration._outcome import Outcome, finish
 from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
@@ -57,7 +57,7 @@ def calibrate(
         Random settings for the fit of OptINC's own chip; None takes 10 a heater.  At least as many readings as offsets
         and efficiencies.
     budget
-        Readings of all kinds that a bare mesh may take; None takes 15 a heater.
+        Readings of all kinds that a bare mesh may take; None takes 15 a heater, and at least 300.
     held_out
         Random settings that judge the fit; None takes 200, or 5 a port of a bare mesh, whose judges join the last fit.
     seed
@@ -113,7 +113,7 @@ def _arguments(bench: Bench, settings: int | None, budget: int | None, held_out:
     if bench.layout.bare:
         other, value, what, least = "settings", settings, "budget", heaters
         chosen = {
-            "budget": READINGS_PER_HEATER * heaters if budget is None else budget,
+            "budget": max(READINGS_PER_HEATER * heaters, LEAST_BUDGET) if budget is None else budget,
             "held_out": held_out_by_default(ports) if held_out is None else held_out,
         }
     else:

@@ -311,6 +311,7 @@ class ChannelSearch:
     def placed(self, verdicts: Verdicts) -> "Placed":
         """Say which channel moves each phase, those included that powers do not show."""
         silent, likely = self._quiet(verdicts)
+        verdicts = verdicts.without(_half_told(verdicts, silent, likely))
         channel, doubted = np.full(self._heaters, UNKNOWN), np.zeros(self._heaters, dtype=bool)
         claims = np.bincount(verdicts.best[verdicts.decided], minlength=self._heaters)
         for one in np.flatnonzero(verdicts.decided):
@@ -364,6 +365,21 @@ class Placed:
     channel: NDArray[np.intp]
     undecided: NDArray[np.bool_]
     silent: NDArray[np.bool_]
+
+
+def _half_told(verdicts: Verdicts, silent: NDArray[np.bool_], likely: dict[int, Array]) -> NDArray[np.bool_]:
+    """Accused channels (H,) of which it is open what the channel does whose phase they would move.
+
+    Wires are exchanged, so one that hangs elsewhere leaves another to be found; half an exchange may be a wrong twin.
+    """
+    every = np.arange(len(silent))
+    told = verdicts.decided | silent | np.isin(every, list(likely))
+    half = np.zeros(len(silent), dtype=bool)
+    while True:
+        more = verdicts.decided & ~half & (verdicts.best != every) & ~(told & ~half)[verdicts.best]
+        if not more.any():
+            return half
+        half |= more
 
 
 def _place_unseen(channel: NDArray[np.intp], places: NDArray[np.intp], likely: dict[int, Array]) -> None:

@@ -22,8 +22,8 @@ from optinc_hw.photonics import TwinParameters
 
 _log = logging.getLogger(__name__)
 
-READINGS_PER_HEATER = 15
-"""Default budget."""
+READINGS_PER_HEATER, LEAST_BUDGET = 15, 300
+"""Default budget: by heaters, and at least what another try of a small mesh's start and a search for damage take."""
 STARTS = 3
 """Most tries of a start."""
 POOR_START = 0.28

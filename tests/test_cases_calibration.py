@@ -62,7 +62,8 @@ def test_c01_half_a_period_to_twenty_give_the_right_efficiency_or_a_refusal(peri
 
 
 def session_with(heaters, detectors):
-    layout = SimpleNamespace(heaters=heaters, detectors=detectors)
+    movable = np.ones(len(heaters), dtype=bool)
+    layout = SimpleNamespace(heaters=heaters, detectors=detectors, movable=movable, bare=False)
     nominal = SimpleNamespace(resistance_ohm=1200.0, p_pi_w=0.02)
     bench = SimpleNamespace(description=SimpleNamespace(chip=SimpleNamespace(nominal=nominal)))
     return SimpleNamespace(

@@ -52,7 +52,7 @@ def test_what_is_left_is_calibrated_and_programmed(discovered):
     assert (after[one], after[other]) == (before[other], before[one])
     # Simulated wires begin where chip.yaml says: at the new channels they end where they should.
     (folder / "hidden_chip.yaml").write_text(CHIP % DAMAGE)
-    result = run("calibrate", folder, "--simulate", "--budget", 260, "--json")
+    result = run("calibrate", folder, "--simulate", "--json")
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)["report"]
     assert report["dark_detectors"] == ["rx_3"]

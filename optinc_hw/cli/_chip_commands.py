@@ -35,7 +35,10 @@ def calibrate(
     simulate: SimulateFlag = False,
     seed: SeedOption = 0,
     out: DataOption = None,
-    budget: Annotated[int | None, typer.Option(min=1, help="Readings that it may take, of a bare mesh.")] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(min=1, help="Readings that it may take, of a bare mesh (default: 15 a heater, at least 300)."),
+    ] = None,
     resume: ResumeOption = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
