@@ -26,7 +26,7 @@ MAX_RESIDUAL_OVER_NOISE = 15.0
 """A twin that predicts held-out settings worse than this many times the noise is refused."""
 GOOD_RESIDUAL_OVER_NOISE = 3.0
 """`verify` calls a record good up to this, and `calibrate` warns beyond it."""
-MOST_OVER_EXPECTED = 1.6
+MOST_OVER_EXPECTED = 2.0
 """The same, as a multiple of what is to be expected of a chip that does nothing but what the model knows."""
 SETTINGS_PER_HEATER = 10
 HELD_OUT = 200

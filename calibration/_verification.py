@@ -37,7 +37,7 @@ class Verification:
     settings
         Number of settings read.
     good
-        Whether the residual is at most 3, or at most 1.6 times what the record's readings let expect.
+        Whether the residual is at most 3, or at most twice what the record's readings let expect.
     tvd
         Mean total variation distance between predicted and measured shares of a bare mesh's outputs; None otherwise.
     reason
