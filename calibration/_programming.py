@@ -20,6 +20,8 @@ from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import LimitingMzi, ProgrammedUnitary, TwinParameters, haar_unitary, program_unitary
 
 _MOST_NAMED = 5
+_DEAD_GAIN = 0.01
+"""Gain of a detector, over the median one's, below which it sees no light."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class ProgrammedTarget:
     """One target on the chip.
 
     Shares (n, n) are those of each lit port's light (column) at each output (row); those measured are readings over the
-    gains that the twin gives to outputs and detectors, NaN where a detector was out of range.
+    gains that the twin gives to outputs and detectors, NaN where a detector was out of range or is dead.
 
     Parameters
     ----------
@@ -209,8 +211,12 @@ def _measured(
     power = np.tile(program.power_w, (twin.ports, 1))
     expected = predict(twin, power, lit)
     readings = probe.measure("programmed target", power, lit)
-    seen = np.maximum(readings, 0.0) / (twin.gain * twin.output_transmission**2)
-    shares = seen / np.nansum(seen, axis=1, keepdims=True)
+    gain = twin.gain * twin.output_transmission**2
+    seen = np.maximum(readings, 0.0) / gain
+    seen[:, twin.gain < _DEAD_GAIN * np.median(twin.gain)] = np.nan
+    # Where an output is not seen the twin says how much light there should be in all.
+    light = np.where(np.isnan(seen).any(axis=1), np.sum(expected / gain, axis=1), np.nansum(seen, axis=1))
+    shares = seen / light[:, None]
     error = (readings - expected) / noise.sigma(expected)
     return ProgrammedTarget(
         name, program.target, program.power_w, program.fidelity, program.distribution, shares.T, error.T,
@@ -219,7 +225,12 @@ def _measured(
 
 
 def _distance(one: Array, other: Array) -> float:
-    """Mean total variation distance of the columns, over the outputs that both know."""
-    known = np.isfinite(one) & np.isfinite(other)
-    first, second = (np.where(known, values, 0.0).T for values in (one, other))
+    """Mean total variation distance of the columns; outputs that not both know count as one, with what is left."""
+    known = (np.isfinite(one) & np.isfinite(other)).T
+    whole = known.all(axis=1, keepdims=True)
+    shares = (np.where(known, values.T, 0.0) for values in (one, other))
+    first, second = (
+        np.append(values, np.where(whole, 0.0, np.maximum(0.0, 1.0 - values.sum(axis=1, keepdims=True))), axis=1)
+        for values in shares
+    )
     return float(total_variation(first, second).mean())

@@ -63,5 +63,9 @@ def test_what_is_left_is_calibrated_and_programmed(discovered):
         record = bench.require_record()
     assert set(record.stuck) == {"mzi_2_0_theta", "mzi_3_1_phi"}
     assert record.quality.held_out_tvd < 0.005
-    checked = json.loads(run("verify", folder, "--simulate", "--json").stdout)
+    checked = json.loads(run("verify", folder, "--simulate", "--targets", 2, "--json").stdout)
     assert checked["tvd"] < 0.005
+    targets = checked["programming"]["targets"]
+    assert len(targets) == 4
+    assert max(one["tvd_from_twin"] for one in targets) < 0.005
+    assert {limit["mzi"] for limit in targets[0]["limiting"][:2]} == {"mzi_2_0", "mzi_3_1"}

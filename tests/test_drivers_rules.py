@@ -128,15 +128,13 @@ def test_handles_stay_flat_over_many_sessions(case, bench):
         with opened(case, running.addresses["device"], clock):
             pass
 
-    handles = Path("/proc/self/fd")
-    if not handles.exists():
-        pytest.skip("needs /proc to count handles")
+    handles = Path("/proc/self/fd")  # other platforms do not say what is open; threads are counted everywhere
 
     def count():
         for thread in threading.enumerate():
             if thread.name.endswith(" client"):  # the server's end of a connection closes a moment after ours
                 thread.join()
-        return len(list(handles.iterdir())), threading.active_count()
+        return len(list(handles.iterdir())) if handles.exists() else 0, threading.active_count()
 
     for _ in range(3):
         cycle()

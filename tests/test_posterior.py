@@ -8,7 +8,7 @@ import pytest
 from calibration._identifiability import identifiability
 from calibration._mesh_descent import Readings
 from calibration._mesh_fit import fit_mesh
-from calibration._mesh_linear import MeshData
+from calibration._mesh_linear import MeshData, MeshPoint
 from calibration._mesh_solve import NormalEquations
 from calibration._posterior import MeshPosterior, cross_validate, effect_asked_for, held_out
 from optinc_hw.errors import CalibrationError
@@ -116,6 +116,17 @@ def test_a_judgement_needs_a_complete_reading():
     blind = MeshData(data.power_w, data.lit, np.full_like(data.readings_w, np.nan))
     with pytest.raises(CalibrationError, match="nothing to judge"):
         held_out(fit.parameters, blind, NOISE)
+
+
+def test_expected_residual_is_that_of_the_exact_covariance():
+    chip, fit, data, posterior = fitted(ports=3, readings=60)
+    new = measured(chip, 40, np.random.default_rng(5))
+    point = MeshPoint(fit.space, fit.vector, new.power_w, new.lit)
+    jacobian = np.stack([point.apply(unit).ravel() for unit in np.eye(fit.space.size)], axis=1)
+    unsure = np.einsum("bi,ij,bj->b", jacobian, exact_covariance(fit, data), jacobian)
+    wanted = np.sqrt(1.0 + np.mean(unsure / NOISE.sigma(point.predicted).ravel() ** 2))
+    samples = posterior.samples(12, np.random.default_rng(2))
+    assert posterior.expected_residual(samples, new.power_w, new.lit) == pytest.approx(wanted, rel=0.25)
 
 
 def test_standard_deviations_of_heaters_are_about_the_exact_ones():
