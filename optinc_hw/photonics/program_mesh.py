@@ -1,7 +1,7 @@
 """Programming a unitary onto a mesh with known imperfections."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -25,6 +25,8 @@ _EXACT = 1e-20
 """Infidelity, near that of rounding errors, at which refinement is not tried."""
 _POOR = 0.01
 """Infidelity above which other starts are tried: far from its ideal, a mesh has better places than the nearest."""
+_WHOLE_STATE = 1e-6
+"""Largest sine of the internal phases of a mesh whose MZIs all cross or pass all light."""
 _TINY = np.finfo(float).tiny
 _SHOWN = 5
 """Limiting MZIs in a summary."""
@@ -182,6 +184,8 @@ def program_mesh(
     ended = False
     starts = [best.phases] if refine and best.missed(criterion) > _EXACT else []
     if starts and start is None:
+        nearest = plan.ideal if best is first else plan.corrected
+        starts = [from_standard(_without_symmetry(nearest, plan.ideal, unitary), placement)]
         starts += [from_standard(phases, placement) for phases in general_starts(layout)]
     for begin in starts:
         phases, over = descend(unitary, flaws, begin, criterion, steps)
@@ -270,6 +274,18 @@ def _fitting(start: MeshPhases, layout: MeshLayout) -> MeshPhases:
     if start.batch:
         raise MatrixError(f"start holds settings {start.batch}; give one")
     return start
+
+
+def _without_symmetry(phases: MeshPhases, ideal: MeshPhases, target: NDArray[np.complex128]) -> MeshPhases:
+    """Draw the external phases of a permutation, which the ideal mesh leaves free; others stay as they are.
+
+    As decomposed they are multiples of pi, from where leaking light has no slope towards anything else.
+    """
+    if np.any(np.abs(np.sin(ideal.theta)) > _WHOLE_STATE):
+        return phases
+    drawn = np.random.default_rng(0).uniform(0.0, _TWO_PI, len(phases.phi))
+    turned = np.sum(target.conj() * mesh_matrix(replace(ideal, phi=drawn)), axis=1)
+    return replace(phases, phi=drawn, output=phases.output - np.angle(turned))
 
 
 def _commanded(phases: MeshPhases, flaws: MeshImperfections, crosstalk: NDArray[np.float64]) -> NDArray[np.float64]:
