@@ -193,5 +193,5 @@ def test_codes_that_do_not_match_the_network(bench, codes):
 
 
 def test_a_network_that_does_not_exist():
-    with pytest.raises(Mismatch, match="power of two"):
-        build_exact(5, 8)
+    with pytest.raises(Mismatch, match="at least 2 servers"):
+        build_exact(1, 8)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optinc_hw.errors import NetworkError
-from optinc_hw.onn import InputSpace, Layer, OpticalNetwork, build_exact, quantised_mean
+from optinc_hw.onn import InputSpace, Layer, OpticalNetwork, build_exact, encode_pam4, quantised_mean
 
 
 @pytest.mark.parametrize("rounding", ["half_up", "floor"])
@@ -38,16 +38,37 @@ def test_one_input_by_hand():
 
 
 @pytest.mark.parametrize("rounding", ["half_up", "floor"])
-@pytest.mark.parametrize(("servers", "bits"), [(2, 8), (8, 6), (16, 4), (4, 7), (2, 1), (8, 3), (32, 4), (64, 2)])
-def test_other_sizes_on_their_whole_input_space(servers, bits, rounding):
-    space = InputSpace(servers, bits, (bits + 1) // 2)
+@pytest.mark.parametrize("unit", ["clip01", "relu"])
+@pytest.mark.parametrize(
+    ("servers", "bits", "inputs"),
+    [
+        (2, 8, 4), (8, 6, 3), (16, 4, 2), (4, 7, 4), (2, 1, 1), (8, 3, 2), (32, 4, 2), (64, 2, 1),
+        (3, 6, 3), (5, 6, 3), (6, 5, 3), (7, 6, 3), (9, 4, 2), (12, 4, 2), (3, 8, 2), (5, 7, 2), (10, 6, 1),
+        (4, 8, 2), (8, 6, 2), (16, 6, 1), (2, 7, 1), (16, 5, 2),
+    ],
+)  # fmt: skip
+def test_other_sizes_on_their_whole_input_space(servers, bits, inputs, rounding, unit):
+    space = InputSpace(servers, bits, inputs)
+    network = build_exact(servers, bits, rounding, inputs=inputs, unit=unit)
     codes = space.codes(np.arange(space.size))
-    assert np.array_equal(build_exact(servers, bits, rounding).run(codes), quantised_mean(codes, rounding))
+    signals, expected = network.prepare(codes), quantised_mean(codes, rounding)
+    outputs = network.forward(signals)
+    assert np.abs(outputs - encode_pam4(expected, bits)).max() < 1e-9
+    for layer in network.layers:
+        assert np.all((layer.low - 1e-9 <= signals) & (signals <= layer.high + 1e-9))
+        signals = layer.activate(signals @ layer.weight.T + layer.bias)
+
+
+def test_shapes_by_counting():
+    # Long division of three digits sums by 5: 3 steps, then two times 6 with the kept quotients, then two carries.
+    assert build_exact(5, 6).sizes == (3, 5, 8, 8, 4, 4, 3)
+    assert build_exact(4, 8, unit="relu").sizes == (4, 9, 9, 9, 9, 4)
+    assert build_exact(4, 16, inputs=4).inputs == 4
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from([2, 4, 8, 16, 64]),
+    st.sampled_from([2, 3, 4, 5, 6, 7, 8, 10, 16, 25, 64]),
     st.integers(1, 32),
     st.sampled_from(["half_up", "floor"]),
     st.integers(0, 2**32 - 1),
@@ -90,10 +111,16 @@ def test_products_can_be_replaced_and_a_wrong_shape_is_refused():
         network.forward([[0.0, 0.0, 0.0, 0.0]], lambda index, signals: signals[:, :1])
 
 
-@pytest.mark.parametrize("servers", [0, 1, 3, 5, 6, 12, -4, True, 4.0])
-def test_server_counts_without_an_exact_network_are_refused_with_a_remedy(servers):
-    with pytest.raises(NetworkError, match="power of two"):
+@pytest.mark.parametrize("servers", [0, 1, -4, True, 4.0])
+def test_server_counts_without_a_mean_are_refused(servers):
+    with pytest.raises(NetworkError, match="at least 2 servers"):
         build_exact(servers, 8)
+
+
+@pytest.mark.parametrize("options", [{"unit": "tanh"}, {"inputs": 3}, {"inputs": 0}, {"inputs": 5}])
+def test_unknown_units_and_inputs_that_do_not_fit_are_refused(options):
+    with pytest.raises(NetworkError):
+        build_exact(4, 8, **options)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +170,7 @@ def _layer(rows=2, cols=3, **changes):
         {"weight": np.ones(3)},
         {"weight": np.full((2, 3), np.inf)},
         {"bias": np.zeros(3)},
-        {"activation": ("linear", "relu")},
+        {"activation": ("linear", "tanh")},
         {"low": np.full(3, 2.0)},
         {"slack": np.full(2, np.nan)},
     ],

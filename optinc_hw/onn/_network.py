@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -13,7 +14,7 @@ from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._checks import Rounding, check_codes, check_rounding, group_length, symbol_count
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess
 
-Activation = Literal["clip01", "linear"]
+Activation = Literal["clip01", "relu", "linear"]
 Multiply = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 """``multiply(layer_index, x (batch, in)) -> (batch, out)``: the product that optics may do instead of W x."""
 
@@ -38,14 +39,14 @@ class Layer:
     bias
         Digital offsets (out,), added after detection.
     activation
-        One of ``"clip01"`` (saturating between 0 and 1) and ``"linear"`` for each output (out,); digital.
+        ``"clip01"`` (saturating at 0 and 1), ``"relu"`` or ``"linear"`` for each output (out,); digital.
     low, high
         Range (in,) of each input in the noise-free network.  Tiles scale their amplitudes by it, so no data are needed.
     step
         Distance (in,) of the levels that each noise-free input takes, counted from ``low``; 0 for a continuum.
     slack
         Error (out,) of each W x + bias that the network absorbs without changing a symbol: distance to the sloping
-        part for a saturating unit, 0.5 for an output, inf for a hidden linear unit, which passes its error on.
+        part for a saturating unit, 0.5 for an output, inf for a hidden linear or ReLU unit, which passes its error on.
 
     Raises
     ------
@@ -74,9 +75,9 @@ class Layer:
                 f"a layer of {rows} outputs and {cols} inputs got bias, activation, slack, low, high and step of "
                 f"lengths {lengths}"
             )
-        unknown = sorted(set(self.activation) - {"clip01", "linear"})
+        unknown = sorted(set(self.activation) - {"clip01", "relu", "linear"})
         if unknown:
-            raise NetworkError(f"activation must be 'clip01' or 'linear', got {unknown}")
+            raise NetworkError(f"activation must be 'clip01', 'relu' or 'linear', got {unknown}")
         if np.any(self.low > self.high):
             raise NetworkError(f"input {int(np.argmax(self.low > self.high))} of a layer has low above high")
         if np.any(self.step < 0.0):
@@ -87,9 +88,15 @@ class Layer:
         """Mask (out,) of the units that clip to 0..1."""
         return np.array([kind == "clip01" for kind in self.activation])
 
+    @cached_property
+    def _bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Least and largest output (out,) that each activation lets through."""
+        linear = np.array([kind == "linear" for kind in self.activation])
+        return np.where(linear, -np.inf, 0.0), np.where(self.saturating, 1.0, np.inf)
+
     def activate(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Apply each unit's activation to W x + bias (batch, out)."""
-        return np.where(self.saturating, np.clip(values, 0.0, 1.0), values)
+        return np.clip(values, *self._bounds)
 
 
 @dataclass(frozen=True, eq=False)
