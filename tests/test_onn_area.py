@@ -5,61 +5,51 @@ from itertools import pairwise
 import pytest
 
 from optinc_hw.errors import NetworkError
-from optinc_hw.onn import build_exact, count_mzis
-
-_NETS = {
-    1: (4, 64, 128, 256, 128, 64, 4),
-    2: (4, 64, 128, 256, 512, 256, 128, 64, 4),
-    3: (4, 64, 128, 256, 512, 1024, 512, 256, 128, 64, 4),
-    4: (4, 64, 128, 256, 512, 256, 128, 64, 8),
-}
-
-
-def _area(sizes, approximated):
-    return sum(
-        count_mzis((rows, cols), "sigma_u" if number in approximated else "svd")
-        for number, (cols, rows) in enumerate(pairwise(sizes), start=1)
-    )
+from optinc_hw.onn import SCENARIOS, build_exact, count_mzis
 
 
 def test_counts_of_the_first_scenario():
-    assert _area(_NETS[1], ()) == 106_512
-    assert _area(_NETS[1], range(1, 7)) == 41_664
+    first = SCENARIOS[0]
+    assert first.mzis() == 106_512
+    assert first.mzis(range(1, 7)) == 41_664
+
+
+def test_published_area_ratios():
+    ratios = [
+        (scenario.area_ratio(layers), published)
+        for scenario in SCENARIOS
+        for layers, published in zip(scenario.approximated, scenario.area_ratios, strict=True)
+    ]
+    assert [published for _, published in ratios] == [0.393, 0.409, 0.404, 0.493, 0.479, 0.474, 0.437, 0.422]
+    for ours, published in ratios:
+        assert ours == pytest.approx(published, abs=0.002)
 
 
 @pytest.mark.parametrize(
-    ("scenario", "servers", "first", "last", "published"),
+    ("scenario", "first", "last", "full", "approximated", "preprocessing", "splitting"),
     [
-        (1, 4, 1, 6, 39.3), (2, 8, 2, 7, 40.9), (3, 16, 2, 9, 40.4), (4, 4, 4, 6, 49.3),
-        (4, 4, 4, 7, 47.9), (4, 4, 4, 8, 47.4), (4, 4, 3, 6, 43.7), (4, 4, 3, 7, 42.2),
+        (1, 1, 6, 106_512, 41_664, 130, 142), (2, 2, 7, 434_192, 177_040, 506, 534),
+        (3, 2, 9, 1_744_912, 702_352, 2026, 2086), (4, 4, 6, 434_218, 213_738, 506, 556),
+        (4, 4, 7, 434_218, 207_690, 506, 556), (4, 4, 8, 434_218, 205_926, 506, 556),
+        (4, 3, 6, 434_218, 189_226, 506, 556), (4, 3, 7, 434_218, 183_178, 506, 556),
     ],
 )  # fmt: skip
-def test_published_area_ratios(scenario, servers, first, last, published):
-    sizes = _NETS[scenario]
-    symbols = sizes[-1]
-    around = count_mzis((4, symbols * servers), "svd") + count_mzis((symbols * servers, symbols), "svd")
-    ratio = (_area(sizes, range(first, last + 1)) + around) / (_area(sizes, ()) + around)
-    assert 100 * ratio == pytest.approx(published, abs=0.2)
+def test_counts_behind_the_published_ratios(scenario, first, last, full, approximated, preprocessing, splitting):
+    setting = SCENARIOS[scenario - 1]
+    assert setting.mzis() == full
+    assert setting.mzis(range(first, last + 1)) == approximated
+    assert setting.surrounding_mzis == preprocessing + splitting
 
 
-@pytest.mark.parametrize(
-    ("scenario", "servers", "first", "last", "full", "approximated", "preprocessing", "splitting"),
-    [
-        (1, 4, 1, 6, 106_512, 41_664, 130, 142), (2, 8, 2, 7, 434_192, 177_040, 506, 534),
-        (3, 16, 2, 9, 1_744_912, 702_352, 2026, 2086), (4, 4, 4, 6, 434_218, 213_738, 506, 556),
-        (4, 4, 4, 7, 434_218, 207_690, 506, 556), (4, 4, 4, 8, 434_218, 205_926, 506, 556),
-        (4, 4, 3, 6, 434_218, 189_226, 506, 556), (4, 4, 3, 7, 434_218, 183_178, 506, 556),
-    ],
-)  # fmt: skip
-def test_counts_behind_the_published_ratios(
-    scenario, servers, first, last, full, approximated, preprocessing, splitting
-):
-    sizes = _NETS[scenario]
-    symbols = sizes[-1]
-    assert _area(sizes, ()) == full
-    assert _area(sizes, range(first, last + 1)) == approximated
-    assert count_mzis((4, symbols * servers)) == preprocessing
-    assert count_mzis((symbols * servers, symbols)) == splitting
+def test_sizes_of_the_data_sets_and_of_the_weights():
+    assert [scenario.space.size for scenario in SCENARIOS] == [28_561, 390_625, 5_764_801, 13_845_841]
+    weights = [sum(a * b for a, b in pairwise(scenario.sizes)) for scenario in SCENARIOS]
+    assert weights == [82_432, 344_576, 1_393_152, 344_832]
+
+
+def test_layers_that_do_not_exist_are_refused():
+    with pytest.raises(NetworkError, match="no layer 7; layers of this network are 1 to 6"):
+        SCENARIOS[0].mzis([1, 7])
 
 
 def test_small_matrices_by_hand():

@@ -1,16 +1,22 @@
-"""Optical neural network of OptINC: PAM4 codec, unit P, the exact carry-chain network, area and tiling."""
+"""Optical neural network of OptINC: PAM4 codec, unit P, exact networks, the published scenarios, area and tiling."""
 
 from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._checks import Rounding, check_codes, check_integers, check_rounding, symbol_count
+from optinc_hw.onn._circuit import UnitKind
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess, quantised_mean, symbol_error_rate
+from optinc_hw.onn._enumeration import Enumeration, enumerate_inputs
 from optinc_hw.onn._exact import build_exact
 from optinc_hw.onn._network import Activation, Layer, Multiply, OpticalNetwork
 from optinc_hw.onn._runner import TileRunner
+from optinc_hw.onn._scenarios import SCENARIOS, Scenario
+from optinc_hw.onn._sigma_u import widen_to_sigma_u
 from optinc_hw.onn._space import InputSpace
 from optinc_hw.onn._tiling import Forward, LayerPlan, Tile, TilePlan, tile
 
 __all__ = [
+    "SCENARIOS",
     "Activation",
+    "Enumeration",
     "Form",
     "Forward",
     "InputSpace",
@@ -19,9 +25,11 @@ __all__ = [
     "Multiply",
     "OpticalNetwork",
     "Rounding",
+    "Scenario",
     "Tile",
     "TilePlan",
     "TileRunner",
+    "UnitKind",
     "build_exact",
     "check_codes",
     "check_integers",
@@ -29,9 +37,11 @@ __all__ = [
     "count_mzis",
     "decode_pam4",
     "encode_pam4",
+    "enumerate_inputs",
     "preprocess",
     "quantised_mean",
     "symbol_count",
     "symbol_error_rate",
     "tile",
+    "widen_to_sigma_u",
 ]
