@@ -1,6 +1,7 @@
-"""Optical neural network of OptINC: PAM4 codec, unit P, exact networks, the published scenarios, area and tiling."""
+"""Optical neural network of OptINC: PAM4 codec, unit P, exact networks and trees of them, scenarios, area, tiling."""
 
 from optinc_hw.onn._area import Form, count_mzis
+from optinc_hw.onn._cascade import Cascade, LevelCheck, build_cascade
 from optinc_hw.onn._checks import Rounding, check_codes, check_integers, check_rounding, symbol_count
 from optinc_hw.onn._circuit import UnitKind
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess, quantised_mean, symbol_error_rate
@@ -16,12 +17,14 @@ from optinc_hw.onn._tiling import Forward, LayerPlan, Tile, TilePlan, tile
 __all__ = [
     "SCENARIOS",
     "Activation",
+    "Cascade",
     "Enumeration",
     "Form",
     "Forward",
     "InputSpace",
     "Layer",
     "LayerPlan",
+    "LevelCheck",
     "Multiply",
     "OpticalNetwork",
     "Rounding",
@@ -30,6 +33,7 @@ __all__ = [
     "TilePlan",
     "TileRunner",
     "UnitKind",
+    "build_cascade",
     "build_exact",
     "check_codes",
     "check_integers",

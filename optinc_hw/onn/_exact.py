@@ -104,7 +104,7 @@ def _shifted(circuit: Circuit, space: InputSpace, exponent: int, rounding: Round
         while len(sums) <= group:
             sums.append(Value())
         sums[group] += Value.constant(2.0 * 4**position)
-    return _digits(circuit, sums, space, dropped)
+    return base4_digits(circuit, sums, space.group, symbol_count(space.bits) + dropped)[dropped:]
 
 
 def _divided(circuit: Circuit, space: InputSpace, rounding: Rounding) -> list[Value]:
@@ -116,12 +116,11 @@ def _divided(circuit: Circuit, space: InputSpace, rounding: Rounding) -> list[Va
     for value in reversed(sums):
         quotient, rest = circuit.divide(rest.scaled(4.0**space.group) + value, space.servers)
         quotients.append(quotient)
-    return _digits(circuit, quotients[::-1], space, 0)
+    return base4_digits(circuit, quotients[::-1], space.group, symbol_count(space.bits))
 
 
-def _digits(circuit: Circuit, values: list[Value], space: InputSpace, dropped: int) -> list[Value]:
-    """Base-4 digits, from number ``dropped`` on, of ``sum_g values[g] 4**(c g)``, least significant first."""
-    length, count = space.group, symbol_count(space.bits) + dropped
+def base4_digits(circuit: Circuit, values: list[Value], length: int, count: int) -> list[Value]:
+    """Return the ``count`` base-4 digits of ``sum_g values[g] 4**(length g)``, least significant first."""
     digits: list[Value] = []
     carry = Value()
     for group, value in enumerate(values):
@@ -131,4 +130,4 @@ def _digits(circuit: Circuit, values: list[Value], space: InputSpace, dropped: i
             carry, rest = circuit.divide(rest, 4**length)
             left = length
         digits += circuit.split(rest, left)
-    return digits[dropped:]
+    return digits
