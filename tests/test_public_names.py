@@ -18,10 +18,10 @@ NAMES = {
         solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
-        Activation Cascade Enumeration Form Forward InputSpace Layer LayerPlan LevelCheck Multiply OpticalNetwork
-        Rounding SCENARIOS Scenario Tile TilePlan TileRunner UnitKind build_cascade build_exact check_codes
-        check_integers check_rounding count_mzis decode_pam4 encode_pam4 enumerate_inputs preprocess quantised_mean
-        symbol_count symbol_error_rate tile widen_to_sigma_u
+        Activation Cascade ChipErrors Enumeration Form Forward InputSpace Layer LayerPlan LevelCheck Multiply
+        OpticalNetwork Rounding SCENARIOS Scenario SimulatedChips Tile TilePlan TileRunner UnitKind build_cascade
+        build_exact check_codes check_integers check_rounding count_mzis decode_pam4 encode_pam4 enumerate_inputs
+        preprocess quantised_mean simulate_chips symbol_count symbol_error_rate tile widen_to_sigma_u
     """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading

@@ -3,6 +3,7 @@
 from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._cascade import Cascade, LevelCheck, build_cascade
 from optinc_hw.onn._checks import Rounding, check_codes, check_integers, check_rounding, symbol_count
+from optinc_hw.onn._chips import ChipErrors, SimulatedChips, simulate_chips
 from optinc_hw.onn._circuit import UnitKind
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess, quantised_mean, symbol_error_rate
 from optinc_hw.onn._enumeration import Enumeration, enumerate_inputs
@@ -18,6 +19,7 @@ __all__ = [
     "SCENARIOS",
     "Activation",
     "Cascade",
+    "ChipErrors",
     "Enumeration",
     "Form",
     "Forward",
@@ -29,6 +31,7 @@ __all__ = [
     "OpticalNetwork",
     "Rounding",
     "Scenario",
+    "SimulatedChips",
     "Tile",
     "TilePlan",
     "TileRunner",
@@ -44,6 +47,7 @@ __all__ = [
     "enumerate_inputs",
     "preprocess",
     "quantised_mean",
+    "simulate_chips",
     "symbol_count",
     "symbol_error_rate",
     "tile",

@@ -256,7 +256,7 @@ def _cut(layer: int, block: NDArray[np.float64], rows: slice, cols: slice) -> Ti
     )
 
 
-def _centred(layer: Layer, spare: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def centred(layer: Layer, spare: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Centre and half width (in,) of each input's amplitude range, the centre moved off a level by half a step."""
     middle, half = (layer.low + layer.high) / 2.0, (layer.high - layer.low) / 2.0
     levels = np.divide(half, layer.step, out=np.full(len(half), 0.5), where=layer.step > 0.0)
@@ -296,7 +296,7 @@ def tile(network: OpticalNetwork, ports: int, *, headroom: float = 0.5) -> TileP
     spare = np.zeros(network.inputs)
     for index, layer in enumerate(network.layers):
         base, unit_row, unit_gain = _distinct_rows(layer.weight)
-        centre, half = _centred(layer, spare)
+        centre, half = centred(layer, spare)
         first = len(tiles)
         for rows in _slices(len(base), int(ports)):
             for cols in _slices(base.shape[1], int(ports)):

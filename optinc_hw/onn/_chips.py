@@ -1,0 +1,239 @@
+"""What a network does on many imperfect chips: symbol error rates of simulated meshes."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optinc_hw.errors import NetworkError
+from optinc_hw.onn._area import Form, count_mzis
+from optinc_hw.onn._checks import whole_number
+from optinc_hw.onn._codec import encode_pam4, quantised_mean
+from optinc_hw.onn._network import OpticalNetwork, frozen_array
+from optinc_hw.onn._tiling import LayerPlan, Tile, TilePlan, centred, tile
+
+if TYPE_CHECKING:
+    from optinc_hw.photonics import MeshPhases
+
+_Real = NDArray[np.float64]
+_Complex = NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
+class ChipErrors:
+    """Errors of simulated chips; every number is the standard deviation of a Gaussian unless it says otherwise.
+
+    Parameters
+    ----------
+    phase_rad
+        Static error of every phase (theta, phi and output phases of meshes, attenuators), in rad.
+    coupler_rad
+        Static error of every coupler's splitting angle in rad.
+    crosstalk
+        Share of a phase that arrives at the next MZI; falls with the distance d in MZIs as exp(1 - d).
+    dac_bits
+        Steps of the phases, ``2 pi / 2**dac_bits``; None for none.
+    amplitude
+        Relative error of every amplitude that is sent and of every amplitude that is received, new for each symbol.
+    """
+
+    phase_rad: float = 0.0
+    coupler_rad: float = 0.0
+    crosstalk: float = 0.0
+    dac_bits: int | None = None
+    amplitude: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("phase_rad", "coupler_rad", "crosstalk", "amplitude"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0.0):
+                raise NetworkError(f"{name} must be finite and not negative, got {value!r}")
+        if self.dac_bits is not None and not whole_number(self.dac_bits, 1):
+            raise NetworkError(f"dac_bits must be an integer of at least 1, or None, got {self.dac_bits!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedChips:
+    """Symbol error rates of a network on simulated chips.
+
+    Parameters
+    ----------
+    form
+        Realisation of the layers.
+    mzis
+        MZIs of all layers and copies, meshes and attenuators.
+    columns
+        Optical depth: MZI columns that light crosses from the first to the last layer.
+    rates
+        Symbol error rate (chips,) of each chip.
+    symbols
+        Number of symbols that each rate is of.
+    """
+
+    form: Form
+    mzis: int
+    columns: int
+    rates: _Real
+    symbols: int
+
+    @property
+    def rate(self) -> float:
+        """Symbol error rate of all chips together."""
+        return float(self.rates.mean())
+
+    def __str__(self) -> str:
+        """Summarise for people."""
+        return (
+            f"{self.form}, {self.mzis} MZIs, {self.columns} columns: symbol error rate {self.rate:.1e} "
+            f"(worst of {len(self.rates)} chips {self.rates.max():.1e}, {self.symbols} symbols each)"
+        )
+
+
+def simulate_chips(
+    network: OpticalNetwork,
+    errors: ChipErrors,
+    form: Form = "svd",
+    *,
+    chips: int = 100,
+    inputs: int = 2000,
+    copies: int = 1,
+    seed: int = 0,
+) -> SimulatedChips:
+    """Run a network on simulated meshes with errors that nobody corrects.
+
+    Every layer is one optical product, conditioned as by `tile`: signed fields around the middle of the inputs' ranges,
+    rows of full length, one row for units that look at the same product.  ``"sigma_u"`` keeps the layer's matrix as it
+    is, in which all inputs have one scale, since other scales would spoil its blocks.  Receivers read real parts.
+
+    Parameters
+    ----------
+    network
+        The network; for ``"sigma_u"`` one of `widen_to_sigma_u`.
+    errors
+        Errors of the chips.
+    form
+        Realisation of the layers, see `optinc_hw.photonics.realise`.
+    chips, inputs
+        Number of chips, and of random codes that each is given.
+    copies
+        Meshes that do the same product; their outputs are averaged after detection.
+    seed
+        Of errors and codes.
+
+    Raises
+    ------
+    NetworkError
+        If a count is below 1 or the form is unknown.
+    """
+    for name, count in (("chips", chips), ("inputs", inputs), ("copies", copies)):
+        if not whole_number(count, 1):
+            raise NetworkError(f"{name} must be an integer of at least 1, got {count!r}")
+    rng = np.random.default_rng(seed)
+    plan = _uniform(network) if form == "sigma_u" else tile(network, max(2, *network.sizes))
+    codes = rng.integers(0, 1 << network.bits, (inputs, network.servers))
+    symbols, averages = encode_pam4(quantised_mean(codes, network.rounding), network.bits), network.prepare(codes)
+    drawn = [_Optics(part.matrix, form, errors).draw(chips * copies, rng) for part in plan.tiles]
+    made = [matrices.reshape(chips, copies, *matrices.shape[1:]) for matrices in drawn]
+    rates = np.empty(chips)
+    for chip in range(chips):
+
+        def forward(index: int, amplitudes: _Real, chip: int = chip) -> _Real:
+            sent = _noisy(np.broadcast_to(amplitudes, (copies, *amplitudes.shape)), errors, rng)
+            return np.asarray(_noisy(sent @ made[index][chip].swapaxes(-1, -2), errors, rng).mean(axis=0))
+
+        received = network.decode(plan.run(averages, forward))
+        rates[chip] = np.mean(encode_pam4(received, network.bits) != symbols)
+    mzis = copies * sum(count_mzis(part.shape, form) for part in plan.tiles)
+    return SimulatedChips(form, mzis, sum(_depth(part.shape, form) for part in plan.tiles), rates, symbols.size)
+
+
+def _noisy(amplitudes: _Real, errors: ChipErrors, rng: np.random.Generator) -> _Real:
+    return amplitudes * (1.0 + errors.amplitude * rng.standard_normal(amplitudes.shape))
+
+
+def _depth(shape: tuple[int, int], form: Form) -> int:
+    """Columns of MZIs: one mesh of p ports has p, attenuators one."""
+    rows, columns = shape
+    return {"svd": rows + columns + 1, "sigma_u": min(shape) + 1, "re_u": max(shape)}[form]
+
+
+class _Optics:
+    """Meshes and attenuators of one matrix, and what errors make of them."""
+
+    def __init__(self, matrix: _Real, form: Form, errors: ChipErrors) -> None:
+        from optinc_hw.photonics import realise  # here: networks are built without the torch of photonics
+
+        self._errors = errors
+        self._made = realise(matrix, form)
+        self._form = form
+        self._phases = self._made.meshes()
+
+    def draw(self, chips: int, rng: np.random.Generator) -> _Real:
+        """Matrices (chips, m, n) that receivers of real parts see."""
+        from optinc_hw.photonics import BlockRealisation, SvdRealisation
+
+        meshes, made = [self._mesh(phases, chips, rng) for phases in self._phases], self._made
+        rows, columns = made.shape
+        if isinstance(made, SvdRealisation):
+            right, left = meshes
+            count = len(made.sigma)
+            sigma = self._attenuators(made.sigma, chips, rng)
+            product = (left[:, :, :count] * sigma[:, None, :]) @ right[:, :count]
+        elif isinstance(made, BlockRealisation):
+            sigma = self._attenuators(made.sigma, chips, rng)
+            blocks = [sigma[:, k, :, None] * mesh for k, mesh in enumerate(meshes)]
+            product = np.concatenate(blocks, axis=2 if columns > rows else 1)[:, :rows, :columns]
+        else:
+            product = meshes[0][:, :rows, :columns]
+        return np.asarray(made.scale * product.real)
+
+    def _phase(self, phases: _Real, chips: int, rng: np.random.Generator) -> _Real:
+        """Phases (chips, ...) as drivers and errors make them."""
+        if self._errors.dac_bits is not None:
+            step = 2.0 * np.pi / 2**self._errors.dac_bits
+            phases = np.round(phases / step) * step
+        return phases + self._errors.phase_rad * rng.standard_normal((chips, *phases.shape))
+
+    def _attenuators(self, sigma: _Real, chips: int, rng: np.random.Generator) -> _Complex:
+        """Transmissions of MZIs whose bar states are the attenuations."""
+        ideal = 2.0 * np.arcsin(sigma)
+        theta = self._phase(ideal, chips, rng)
+        return np.asarray(np.sin(theta / 2.0) * np.exp(0.5j * (theta - ideal)))
+
+    def _mesh(self, phases: "MeshPhases", chips: int, rng: np.random.Generator) -> _Complex:
+        from optinc_hw.photonics import MeshImperfections, MeshPhases, mesh_matrix
+
+        layout = phases.layout
+        both = self._phase(np.stack([phases.theta, phases.phi]), chips, rng)
+        if self._errors.crosstalk:
+            places = np.array(layout.mzis, dtype=np.float64) / [1.0, 2.0]
+            distance = np.linalg.norm(places[:, None] - places[None], axis=-1)
+            arriving = np.where(distance > 0.0, self._errors.crosstalk * np.exp(1.0 - distance), 1.0)
+            both = both @ arriving
+        output = self._phase(phases.output, chips, rng)
+        eta = np.pi / 4 + self._errors.coupler_rad * rng.standard_normal((2, chips, len(layout.mzis)))
+        flaws = MeshImperfections(eta[0], eta[1], np.ones(len(layout.mzis)))
+        return mesh_matrix(MeshPhases(layout, both[:, 0], both[:, 1], output), flaws)
+
+
+def _uniform(network: OpticalNetwork) -> TilePlan:
+    """Plan of one product a layer in which all inputs have one scale, and rows that of their largest attenuation."""
+    tiles, plans, spare = [], [], np.zeros(network.inputs)
+    for index, layer in enumerate(network.layers):
+        centre, half = centred(layer, spare)
+        width = np.full(len(half), half.max())
+        rows, columns = layer.weight.shape
+        side = min(rows, columns)
+        edges = [*range(0, columns, side), columns]
+        parts = [np.linalg.norm(layer.weight[:, start:stop], axis=1) for start, stop in pairwise(edges)]
+        scale = np.max(parts, axis=0)
+        lit = np.where(scale > 0.0, scale, 1.0)
+        matrix = frozen_array(layer.weight / lit[:, None], 2, "tile matrix")
+        tiles.append(
+            Tile(index, slice(0, rows), slice(0, columns), matrix, frozen_array(scale * half.max(), 1, "row scale"))
+        )
+        plans.append(LayerPlan((index,), layer.weight, np.arange(rows), np.ones(rows), centre, width))
+        spare = np.where(layer.saturating, 0.0, 0.5)
+    return TilePlan(network, max(network.sizes), tuple(tiles), tuple(plans))
