@@ -68,6 +68,12 @@ def test_exact_network_is_small():
     assert network.mzis() == network.mzis("svd")
 
 
+def test_trees_by_counting():
+    # First sum alone; then v = s + 3 carries (3), digit = v - 4 carries (3 more, and 3 splits), at last 3 + 2 + 3.
+    assert build_exact(4, 8).tree_couplers == 0 + 3 + 9 + 9 + 8
+    assert build_exact(4, 2).tree_couplers == 0 + 2
+
+
 @pytest.mark.parametrize(("shape", "form"), [((0, 3), "svd"), ((3, 0), "re_u"), ((2, 2), "reck")])
 def test_refuses_empty_matrices_and_unknown_forms(shape, form):
     with pytest.raises(NetworkError):

@@ -13,6 +13,7 @@ from optinc_hw.errors import NetworkError
 from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._checks import Rounding, check_codes, check_rounding, group_length, symbol_count
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess
+from optinc_hw.onn._rows import tree_couplers
 
 Activation = Literal["clip01", "relu", "linear"]
 Multiply = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
@@ -158,6 +159,14 @@ class OpticalNetwork:
     def mzis(self, form: Form = "svd") -> int:
         """Count the MZIs of all layers in the given form (`count_mzis`), gains and activations not counted."""
         return sum(count_mzis((rows, cols), form) for cols, rows in pairwise(self.sizes))
+
+    @property
+    def tree_couplers(self) -> int:
+        """Couplers of all layers, wired as trees of splitters and combiners instead of meshes.
+
+        Gains, delay lines and bias light are not counted.
+        """
+        return sum(tree_couplers(layer.weight) for layer in self.layers)
 
     def prepare(self, codes: ArrayLike) -> NDArray[np.float64]:
         """Encode servers' codes (batch, servers) and average them in unit P: network inputs (batch, K).

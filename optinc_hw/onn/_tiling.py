@@ -37,11 +37,11 @@ from numpy.typing import NDArray
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._checks import whole_number
 from optinc_hw.onn._network import Layer, OpticalNetwork, frozen_array
+from optinc_hw.onn._rows import distinct_rows
 
 Forward = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 """``forward(tile_index, amplitudes (batch, cols)) -> (batch, rows)``: the optical product of one tile."""
 
-_PARALLEL = 1e-12
 _ON_LEVEL = 1e-6
 _CONTRACTION = 1.0 - 1e-12  # keeps rounding from lifting a spectral norm above 1
 
@@ -213,26 +213,6 @@ class TilePlan:
         return min(limits)
 
 
-def _distinct_rows(weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.float64]]:
-    """Directions (r, in) among the rows of ``weight``, and for each row its direction and factor."""
-    base: list[NDArray[np.float64]] = []
-    place = np.zeros(len(weight), dtype=np.intp)
-    gain = np.zeros(len(weight))
-    for i, row in enumerate(weight):
-        if not row.any():
-            continue  # gain 0 on any optical row
-        length = float(np.linalg.norm(row))
-        for k, other in enumerate(base):
-            factor = float(row @ other) / float(other @ other)
-            if np.linalg.norm(row - factor * other) <= _PARALLEL * length:
-                place[i], gain[i] = k, factor
-                break
-        else:
-            place[i], gain[i] = len(base), 1.0
-            base.append(row)
-    return np.array(base or [np.zeros(weight.shape[1])]), place, gain
-
-
 def _slices(length: int, ports: int) -> list[slice]:
     """Fewest slices of at most ``ports``, of nearly equal length."""
     edges = np.linspace(0, length, -(-length // ports) + 1).round().astype(int).tolist()
@@ -295,7 +275,7 @@ def tile(network: OpticalNetwork, ports: int, *, headroom: float = 0.5) -> TileP
     plans: list[LayerPlan] = []
     spare = np.zeros(network.inputs)
     for index, layer in enumerate(network.layers):
-        base, unit_row, unit_gain = _distinct_rows(layer.weight)
+        base, unit_row, unit_gain = distinct_rows(layer.weight)
         centre, half = centred(layer, spare)
         first = len(tiles)
         for rows in _slices(len(base), int(ports)):
