@@ -7,25 +7,28 @@ from typing import Any, Literal
 import numpy as np
 
 from calibration._abilities import abilities
-from calibration._discovery_channels import POOR
+from calibration._discovery_channels import UNSHARP
 from calibration._discovery_electrical import ElectricalFindings
 from calibration._discovery_heat import HEARD_CHI, SILENT_CHI
 from calibration._discovery_map import ChannelMap
+from calibration._discovery_placing import HEAT_LIKELIHOOD
 from calibration._discovery_steps import EXPLAINED, LOG_LIKELIHOOD, MARGIN
 from optinc_hw.photonics import ChipLayout
 
 HeaterState = Literal["ok", "swapped", "open", "short", "no effect", "not found", "undecided"]
 DetectorState = Literal["ok", "permuted", "dead", "untested"]
 CRITERIA = (
-    f"a rough twin without crosstalk must predict random settings that it has not seen to a mean total variation "
-    f"distance of {POOR:g}; otherwise nothing is decided",
+    f"a twin with couplers, losses and crosstalk, fitted to what is believed, must predict random settings in which all "
+    f"that is believed moves, and which it has not seen, to a mean total variation distance of {UNSHARP:g}; otherwise "
+    "nothing is decided",
     f"a channel moves a phase if that phase leaves less than {EXPLAINED:g} of the squared effect of the channel's "
     f"steps unexplained, and every other phase at least {MARGIN:g} times more and is less likely by "
     f"{LOG_LIKELIHOOD:g} in the logarithm, counting half of the powers read as independent",
     "a channel that chip.yaml has elsewhere must pass the same in settings that no fit has seen",
     f"a channel does nothing if its effect is below {SILENT_CHI:g} times the noise, and something above {HEARD_CHI:g}",
     "external phases of the first column turn all the light of one input, which powers do not show: their channels "
-    f"must warm the mesh, and not be likelier by {LOG_LIKELIHOOD:g} in the logarithm at another place",
+    f"must warm the mesh, and not be likelier by {LOG_LIKELIHOOD:g} in the logarithm at another place; one that hangs "
+    f"elsewhere must be likelier by {HEAT_LIKELIHOOD:g} there than at any other place that is left",
     "a detector is dead if its largest reading in random settings is below 0.01 of the median detector's",
 )
 

@@ -137,7 +137,8 @@ class TwinSearch:
         found = self._best(begun, self._phases(here | behind | bars, here | behind), 4, near)[: 2 * POOL]
         before = self._column <= column
         everywhere = self._phases(before | self._lost | bars, before | self._lost)
-        return self._best(found, everywhere, 2, self.data)[:POOL]
+        best = self._best(found, everywhere, 2, self.data)[:POOL]
+        return [replace(twin, eta=best[0].with_couplers(self.data).eta) for twin in best] if column else best
 
     def _best(
         self, twins: list[RoughTwin], free: NDArray[np.bool_], passes: int, data: MeshData

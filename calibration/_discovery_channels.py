@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration._discovery_build import TwinSearch, hop
+from calibration._discovery_build import TwinSearch
+from calibration._discovery_full import FullTwin, fit_full
 from calibration._discovery_heat import (
     HEARD_CHI,
     SILENT_CHI,
@@ -13,10 +14,11 @@ from calibration._discovery_heat import (
     effect_over_noise,
     invisible_phases,
 )
+from calibration._discovery_placing import Placed, half_told, place_unseen
 from calibration._discovery_state import UNKNOWN
 from calibration._discovery_steps import (
     EXPLAINED,
-    LOG_LIKELIHOOD,
+    FAINT,
     Steps,
     Verdicts,
     judge_steps,
@@ -31,9 +33,11 @@ NUMBERS = 64
 """Powers that at least are read for each channel's steps."""
 POOR = 0.12
 """Mean total variation distance of held-out settings above which a twin says nothing, and a relied-on map is wrong."""
-ATTEMPTS, TRIES, MORE_ROUNDS = 3, 3, 3
-"""Twins that are built, each relying on what the one before showed; tries for each, relying on fewer channels; and
-rounds of further readings for undecided channels."""
+UNSHARP = 0.02
+"""The same distance above which the full model says nothing: a wrong wiring leaves more, noise and bends less."""
+ATTEMPTS, TRIES, SHARP_ROUNDS, CONFIRMATIONS = 3, 3, 5, 3
+"""Twins that are built, each relying on what the one before showed; tries for each, relying on fewer channels; rounds
+of the full model, with further readings of undecided channels; and of readings that confirm accusations."""
 FEW = 3
 """Undecided channels that further readings may settle without a new twin."""
 EXTERNAL_SHARE = 0.2
@@ -42,6 +46,12 @@ CANDIDATES = 12
 """Random settings from which each telling one is chosen."""
 POSSIBLE = 10.0
 """An undecided channel may move any phase that leaves no more than this many times the least unexplained."""
+WEAK = 0.8
+"""A phase that leaves less than this unexplained of a small effect may be the one that makes it."""
+MOST_FREE = 10
+"""Phases without channels that an undecided channel is tried at."""
+CHECKS = 2
+"""Per port: settings that judge the full model."""
 LIKELY_MARGIN = 1.5
 """A channel is believed for the next fit if every other phase leaves this many times more unexplained."""
 _LIKELY = 0.5
@@ -68,6 +78,7 @@ class ChannelSearch:
     usable: NDArray[np.bool_]
     rng: np.random.Generator
     twin: RoughTwin = field(init=False)
+    full: RoughTwin = field(init=False)
     data: MeshData = field(init=False)
     held_out: MeshData = field(init=False)
     steps: Steps = field(init=False)
@@ -85,7 +96,7 @@ class ChannelSearch:
         bars = np.repeat(wiring.bar_w, 2)
         offset[found] = np.pi - wiring.efficiency[channel[found]] * bars[found]
         ones = np.ones(self._ports)
-        self.twin = RoughTwin(layout, channel, wiring.efficiency.copy(), offset, ones, ones)
+        self.twin = self.full = RoughTwin(layout, channel, wiring.efficiency.copy(), offset, ones, ones)
         self.steps = Steps.none(self._heaters, self._ports)
 
     def run(self) -> Verdicts:
@@ -97,14 +108,30 @@ class ChannelSearch:
             if not self.good or (verdicts.acting & ~verdicts.decided).sum() <= FEW:
                 break
             verdicts = self._begin(self._relying_on(verdicts), asked)
-        for _ in range(MORE_ROUNDS):
+        verdicts = self._sharpened() if self.good else verdicts
+        return self._confirmed(verdicts) if self.sharp else verdicts.without(verdicts.acting)
+
+    def _sharpened(self) -> Verdicts:
+        """Judge by the full model of what is believed; measure more until it predicts settings in which all that moves.
+
+        These settings are new in each round, so that the whole wiring is judged at once.
+        """
+        verdicts = judge_steps(self.twin, self.steps)
+        for _ in range(SHARP_ROUNDS):
+            before = self.twin.channel
+            self.full = fit_full(self.twin, self._readings(before), self.tests.noise, self.rng)
+            self.data = self.data.joined(self.held_out)
+            self.held_out = self._random_data(self._depth, CHECKS * self._ports)
+            verdicts = judge_steps(self.full, self.steps)
+            channel = self._believed(verdicts)
+            self.twin = self._descended(replace(self.twin, channel=channel), self._readings(channel), 3)
             undecided = np.flatnonzero(self._visible(verdicts) & ~verdicts.decided)
-            if not self.good or not len(undecided):
+            if len(undecided):
+                self._measure_more(undecided, verdicts)
+                self._refit_one()
+            elif self.sharp and (channel == before).all():
                 break
-            self._measure_more(undecided, verdicts)
-            self._hop()
-            verdicts = self._settled()
-        return self._confirmed(verdicts)
+        return verdicts
 
     def _begin(self, begin: RoughTwin, asked: NDArray[np.intp]) -> Verdicts:
         """Build a twin from one that relies on some channels, and let channels step."""
@@ -120,21 +147,27 @@ class ChannelSearch:
         return self._settled()
 
     def _confirmed(self, verdicts: Verdicts) -> Verdicts:
-        """Accuse only channels that steps from settings which no fit has seen accuse too, and only by a good twin."""
-        own = verdicts.best == np.arange(self._heaters)
-        if not self.good:
-            return verdicts.without(verdicts.acting)
-        accused = np.flatnonzero(verdicts.decided & ~own)
-        if not len(accused):
-            return verdicts
-        fresh = judge_steps(self.twin, self._stepped(accused, self._random(self._depth, self._settings), _QUARTER))
-        agreed = fresh.decided & (fresh.best == verdicts.best)
-        return verdicts.without(verdicts.decided & ~own & ~agreed)
+        """Accuse only channels that steps from settings which no fit has seen accuse too."""
+        elsewhere = verdicts.decided & (verdicts.best != np.arange(self._heaters))
+        open_, fresh = elsewhere.copy(), Steps.none(self._heaters, self._ports)
+        for _ in range(CONFIRMATIONS):
+            if not open_.any():
+                break
+            settings = self._random(self._depth, self._settings)
+            fresh = fresh.joined(self._stepped(np.flatnonzero(open_), settings, _QUARTER))
+            again = judge_steps(self.full, fresh)
+            open_ = elsewhere & ~(again.decided & (again.best == verdicts.best))
+        return verdicts.without(open_)
 
     @property
     def good(self) -> bool:
         """Whether the twin predicts settings that it has not seen."""
         return self.twin.distance(self.held_out) < POOR
+
+    @property
+    def sharp(self) -> bool:
+        """Whether the full model predicts them so well that the wiring that it was fitted to must be right."""
+        return self.full.distance(self.held_out) < UNSHARP
 
     @property
     def _depth(self) -> int:
@@ -146,8 +179,7 @@ class ChannelSearch:
 
     def _visible(self, verdicts: Verdicts) -> NDArray[np.bool_]:
         """Channels that move a phase which powers show, or by their effect might."""
-        weak = (verdicts.effect > 0.5 * verdicts.effect.max(initial=0.0) * 0.1) & ~verdicts.acting
-        return np.asarray(verdicts.acting | weak)
+        return np.asarray(verdicts.acting | ((verdicts.effect > FAINT) & (verdicts.least < WEAK)))
 
     # Settings and readings
 
@@ -198,12 +230,9 @@ class ChannelSearch:
 
     def _measure_more(self, undecided: NDArray[np.intp], verdicts: Verdicts) -> None:
         """Take readings in which the phases that undecided channels may move would do the most different things."""
-        more = self._random_data(self._depth, 3 * self._ports)
-        self.data = self.data.joined(self.held_out).joined(more.take(slice(self._ports, None)))
-        self.held_out = more.take(slice(0, self._ports))
         rivals = [(int(c), self._plausible(int(c), verdicts)) for c in undecided]
         power, lit = self._random(self._depth, CANDIDATES * self._settings)
-        chosen = telling_settings(self.twin, power, lit, rivals, self._settings)
+        chosen = telling_settings(self.full, power, lit, rivals, self._settings)
         self.steps = self.steps.joined(self._stepped(undecided, (power[chosen], lit[chosen]), _QUARTER))
 
     def _plausible(self, channel: int, verdicts: Verdicts) -> NDArray[np.intp]:
@@ -211,7 +240,7 @@ class ChannelSearch:
         likely = np.argsort(verdicts.unexplained[channel])[:_RIVALS].tolist()
         free = np.flatnonzero((self.twin.channel == UNKNOWN) & ~self._invisible)
         own = [] if self._invisible[channel] else [channel]
-        return np.array(sorted({*likely, *own, *free[:_RIVALS].tolist()}), dtype=np.intp)
+        return np.array(sorted({*likely, *own, *free[:MOST_FREE].tolist()}), dtype=np.intp)
 
     # Fits
 
@@ -237,7 +266,7 @@ class ChannelSearch:
 
     def _believed(self, verdicts: Verdicts) -> NDArray[np.intp]:
         """Channels (H,) of phases: those that steps show, and those relied on before that steps do not refute."""
-        sure = verdicts.acting & (verdicts.least < _LIKELY) & (verdicts.margin > LIKELY_MARGIN)
+        sure = self._visible(verdicts) & (verdicts.least < _LIKELY) & (verdicts.margin > LIKELY_MARGIN)
         channel, placed = np.full(self._heaters, UNKNOWN), np.zeros(self._heaters, dtype=bool)
         for one in np.argsort(verdicts.least):
             phase = verdicts.best[one]
@@ -259,11 +288,6 @@ class ChannelSearch:
     def _descended(self, twin: RoughTwin, data: MeshData, passes: int) -> RoughTwin:
         every = np.ones(self._heaters, dtype=bool)
         return twin.descended(data, every, twin.offset, np.full(self._heaters, np.inf), passes)
-
-    def _hop(self) -> None:
-        """Look for a better twin near phases that stand still."""
-        still, unknown = self.twin.channel == UNKNOWN, np.full(self._heaters, np.inf)
-        self.twin = hop(self.twin, self.data.joined(self.steps.bases), still, self.twin.offset, unknown, self.rng)
 
     def _refit_one(self) -> bool:
         """Fit the twin under every place that channels without one may have; believe the best fit of all.
@@ -308,16 +332,16 @@ class ChannelSearch:
                 channel[phase] = self.twin.channel[phase]
         return replace(self.twin, channel=channel)
 
-    def placed(self, verdicts: Verdicts) -> "Placed":
+    def placed(self, verdicts: Verdicts) -> Placed:
         """Say which channel moves each phase, those included that powers do not show."""
         silent, likely = self._quiet(verdicts)
-        verdicts = verdicts.without(_half_told(verdicts, silent, likely))
+        verdicts = verdicts.without(half_told(verdicts, silent, likely))
         channel, doubted = np.full(self._heaters, UNKNOWN), np.zeros(self._heaters, dtype=bool)
         claims = np.bincount(verdicts.best[verdicts.decided], minlength=self._heaters)
         for one in np.flatnonzero(verdicts.decided):
             if claims[verdicts.best[one]] == 1:
                 channel[verdicts.best[one]] = one
-        _place_unseen(channel, np.flatnonzero(self._invisible), likely)
+        place_unseen(channel, np.flatnonzero(self._invisible), likely)
         homeless = ~silent & ~np.isin(np.arange(self._heaters), channel)
         empty = channel == UNKNOWN
         doubted[empty & homeless] = True
@@ -350,47 +374,18 @@ class ChannelSearch:
         steps = self._stepped(quiet, self._random(self._depth, 2 * self._settings), _LARGE)
         over = effect_over_noise(steps, self.tests.noise, self._heaters)
         silent[quiet[over[quiet] < SILENT_CHI]] = True
-        places, heat = np.flatnonzero(self._invisible), HeatModel(self.twin)
-        only_warm = quiet[(over[quiet] > HEARD_CHI) & (judge_steps(self.twin, steps).least[quiet] > _LIKELY)]
-        return silent, {
+        if not self.sharp:
+            return silent, {}
+        data = self._readings(self.twin.channel).joined(self.held_out).joined(steps.bases)
+        self.full = fit_full(self.twin, data, self.tests.noise, self.rng)
+        only_warm = quiet[(over[quiet] > HEARD_CHI) & (judge_steps(self.full, steps).least[quiet] > _LIKELY)]
+        return silent, self._warming(only_warm, steps)
+
+    def _warming(self, channels: NDArray[np.intp], steps: Steps) -> dict[int, Array]:
+        """Log likelihoods of channels that only warm others at each of the phases that powers do not show."""
+        places = np.flatnonzero(self._invisible)
+        heat = HeatModel(self.full, self.full.heat) if isinstance(self.full, FullTwin) else HeatModel(self.full)
+        return {
             int(c): heat.log_likelihoods(steps.only(np.arange(self._heaters) == c), self.tests.noise, places)
-            for c in (only_warm if self.good else [])
+            for c in channels
         }
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Channel (H,) of each phase, whether (H,) that is undecided, and whether (H,) each channel does nothing."""
-
-    channel: NDArray[np.intp]
-    undecided: NDArray[np.bool_]
-    silent: NDArray[np.bool_]
-
-
-def _half_told(verdicts: Verdicts, silent: NDArray[np.bool_], likely: dict[int, Array]) -> NDArray[np.bool_]:
-    """Accused channels (H,) of which it is open what the channel does whose phase they would move.
-
-    Wires are exchanged, so one that hangs elsewhere leaves another to be found; half an exchange may be a wrong twin.
-    """
-    every = np.arange(len(silent))
-    told = verdicts.decided | silent | np.isin(every, list(likely))
-    half = np.zeros(len(silent), dtype=bool)
-    while True:
-        more = verdicts.decided & ~half & (verdicts.best != every) & ~(told & ~half)[verdicts.best]
-        if not more.any():
-            return half
-        half |= more
-
-
-def _place_unseen(channel: NDArray[np.intp], places: NDArray[np.intp], likely: dict[int, Array]) -> None:
-    """Give phases that powers do not show to the channels that only warm others.
-
-    chip.yaml's own stays if its heat is not seen elsewhere beyond doubt; others get the only place that is left where
-    their heat may come from.
-    """
-    for one in sorted(likely, key=lambda one: one not in places):
-        free = np.flatnonzero(channel[places] == UNKNOWN)
-        fit = free[likely[one][free] > likely[one].max() - LOG_LIKELIHOOD]
-        own = [k for k in fit if places[k] == one]
-        if own or len(fit) == 1:
-            channel[places[own[0] if own else fit[0]]] = one

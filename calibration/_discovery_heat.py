@@ -17,13 +17,47 @@ SILENT_CHI = 1.5
 """Rms effect over noise below which a channel does nothing."""
 HEARD_CHI = 2.0
 """The same above which it does something."""
-DECAY = 1.5
-"""Pitches over which heat falls by e, as a prior."""
-STRENGTHS = (0.002, 0.006, 0.02, 0.06)
-"""Widths of the prior of heat at one pitch, relative to the heater's own phase; the most likely one counts."""
-_SHARE = 0.15
-"""Error of the twin's derivatives, relative."""
+_STRENGTHS, _DECAY, _ROUGH_SHARE = (0.002, 0.006, 0.02, 0.06), 1.5, 0.15
 _REACH = 8.0
+
+
+@dataclass(frozen=True)
+class HeatPrior:
+    """What is known of heat before a heater is looked at: a heater's phase on other arms relative to its own.
+
+    Parameters
+    ----------
+    heated, bare
+        Mean at one pitch on arms with and without heaters: strengths (L,) of exponentials.
+    lengths
+        Distances (L,) in pitches over which these fall by e.
+    scatter, length
+        Standard deviation of single arms at one pitch, and the distance in pitches over which it falls by e.
+    share
+        Error of the twin's derivatives, relative.
+    """
+
+    heated: Array
+    bare: Array
+    lengths: Array
+    scatter: float
+    length: float
+    share: float
+
+    def mean(self, distance: Array, bare: NDArray[np.bool_]) -> Array:
+        """Mean heat (N,) on arms at distances (N,) in pitches."""
+        fall = np.exp(-(distance[:, None] - 1.0) / self.lengths)
+        return np.asarray((fall * np.where(bare[:, None], self.bare, self.heated)).sum(axis=1))
+
+    def sigma(self, distance: Array) -> Array:
+        """Scatter (N,) of heat at distances (N,) in pitches."""
+        return np.asarray(self.scatter * np.exp(-(distance - 1.0) / self.length))
+
+
+UNKNOWN_HEAT = tuple(
+    HeatPrior(np.zeros(1), np.zeros(1), np.ones(1), strength, _DECAY, _ROUGH_SHARE) for strength in _STRENGTHS
+)
+"""Where no heat was measured yet: of either sign, and the most likely strength counts."""
 
 
 def invisible_phases(layout: ChipLayout) -> NDArray[np.intp]:
@@ -46,15 +80,18 @@ def _sigma(steps: Steps, noise: NoiseModel) -> Array:
 
 @dataclass(frozen=True)
 class HeatModel:
-    """What heat of a heater at each place does to powers, by the prior that it falls with distance.
+    """What heat of a heater at each place does to powers.
 
     Parameters
     ----------
     twin
         A twin.
+    priors
+        What is known of heat; the most likely one counts.
     """
 
     twin: RoughTwin
+    priors: tuple[HeatPrior, ...] = UNKNOWN_HEAT
 
     def log_likelihoods(self, steps: Steps, noise: NoiseModel, places: NDArray[np.intp]) -> Array:
         """Log likelihoods (places,) that the heater which made all ``steps`` is at each place.
@@ -74,13 +111,22 @@ class HeatModel:
         drive = self.twin.efficiency[steps.channel] * steps.change_w
         slopes = (-beats.imag * drive[None, :, None])[:, seen]
         effect, sigma = steps.effect[seen], _sigma(steps, noise)[seen]
-        own = sigma**2 + (_SHARE * float(np.sqrt(np.mean(effect**2)))) ** 2
+        size = float(np.mean(effect**2))
         found = []
         for place in places:
             mine = paths.heater == place
-            arms, fall = paths.arm[mine], np.exp(-(paths.distance[mine] - 1.0) / DECAY)
-            moved = (paths.effect[:, arms] * fall).T @ slopes
-            found.append(max(_log_normal(effect, own, strength * moved) for strength in STRENGTHS))
+            arms, distance = paths.arm[mine], paths.distance[mine]
+            moved, bare = paths.effect[:, arms].T @ slopes, arms >= len(self.twin.channel)
+            found.append(
+                max(
+                    _log_normal(
+                        effect - prior.mean(distance, bare) @ moved,
+                        sigma**2 + prior.share**2 * size,
+                        prior.sigma(distance)[:, None] * moved,
+                    )
+                    for prior in self.priors
+                )
+            )
         return np.array(found)
 
 

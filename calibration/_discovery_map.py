@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from calibration._discovery_analysis import dead_outputs
 from calibration._discovery_channels import ChannelSearch
 from calibration._discovery_state import UNKNOWN
+from calibration._discovery_steps import Verdicts
 from calibration._discovery_tests import PhaseTests
 from calibration._probe import Probe
 from calibration._session import Array
@@ -15,7 +16,8 @@ from calibration._twin_fit import NoiseModel, _one_thread
 
 DETECTOR_STATES = 4
 """Random settings in which every input is lit to see which detectors are alive."""
-
+SEARCHES = 5
+"""Searches that are begun anew, in other settings, where no twin predicts what it has not seen."""
 ALIKE = 0.95
 """Least correlation of a detector's readings with what the twin predicts of its output."""
 
@@ -45,7 +47,7 @@ class ChannelMap:
         Part (H,) of each channel's squared effect that the phase it moves leaves unexplained, and how many times more
         the second best one leaves; NaN for channels without effect.
     held_out_tvd
-        Mean total variation distance between readings of random settings and what the rough twin predicted of them.
+        Mean total variation distance between readings of random settings and what the twin predicted of them.
     readings
         Readings used.
     """
@@ -69,7 +71,8 @@ def find_channels(
     """Find which channel moves which phase of a bare mesh, and which detector sees which output.
 
     Gates find internal phases that chip.yaml's channels move. A rough twin of the mesh that relies on these alone then
-    predicts what steps of any channel would do if it moved this phase or that, and readings decide.
+    predicts what steps of any channel would do if it moved this phase or that, and readings decide. The full model of
+    what they decided must then predict settings in which all of it moves; if not, the search begins anew.
 
     Parameters
     ----------
@@ -88,24 +91,45 @@ def find_channels(
         If the chip is no bare mesh, or all detectors are dark.
     """
     started = probe.readings
-    tests = PhaseTests(probe, noise, rng)
     usable = np.ones(len(probe.max_power_w), dtype=bool) if unusable is None else ~unusable
-    tests.unused |= ~usable
-    _find_dead_detectors(tests)
-    _Gates(tests, usable).find()
+    best: tuple[ChannelSearch, Verdicts] | None = None
+    for _ in range(SEARCHES):
+        search = ChannelSearch(_gates(probe, noise, rng, usable), usable, rng)
+        with _one_thread():
+            found = search, search.run()
+        if best is None or _distance(search) < _distance(best[0]):
+            best = found
+        if search.sharp:
+            break
+    assert best is not None
+    search, verdicts = best
     with _one_thread():
-        search = ChannelSearch(tests, usable, rng)
-        verdicts = search.run()
         placed = search.placed(verdicts)
-        _confirm_detectors(tests, search)
+        _confirm_detectors(search.tests, search)
+    tests = search.tests
     return ChannelMap(
         channel=placed.channel, undecided=placed.undecided, acts=~placed.silent, sees=tests.sees.copy(),
         dead_detectors=tests.dead_detectors.copy(), bar_w=tests.wiring.bar_w.copy(),
         efficiency=tests.wiring.efficiency.copy(),
         unexplained=np.where(verdicts.acting, verdicts.least, np.nan),
         margin=np.where(verdicts.acting, verdicts.margin, np.nan),
-        held_out_tvd=search.twin.distance(search.held_out), readings=probe.readings - started,
+        held_out_tvd=_distance(search), readings=probe.readings - started,
     )  # fmt: skip
+
+
+def _distance(search: ChannelSearch) -> float:
+    return search.full.distance(search.held_out)
+
+
+def _gates(
+    probe: Probe, noise: NoiseModel, rng: np.random.Generator, usable: NDArray[np.bool_]
+) -> PhaseTests:  # fmt: skip
+    """Find dead detectors, and internal phases that chip.yaml's own channels move."""
+    tests = PhaseTests(probe, noise, rng)
+    tests.unused |= ~usable
+    _find_dead_detectors(tests)
+    _Gates(tests, usable).find()
+    return tests
 
 
 def _find_dead_detectors(tests: PhaseTests) -> None:
@@ -113,11 +137,13 @@ def _find_dead_detectors(tests: PhaseTests) -> None:
     settings = np.repeat(np.stack([tests.random_power(0) for _ in range(DETECTOR_STATES)]), n, axis=0)
     readings = tests.measure("detectors", settings, np.tile(np.arange(n), DETECTOR_STATES))
     tests.dead_detectors = dead_outputs(readings)
+    seen = np.where(tests.dead_detectors, 0.0, np.nan_to_num(readings)).sum(axis=1)
+    tests.light_w = seen.reshape(DETECTOR_STATES, n).max(axis=0)
 
 
 def _confirm_detectors(tests: PhaseTests, search: ChannelSearch) -> None:
     """Believe chip.yaml's detectors where no gate told if the twin predicts what they read of settings not fitted."""
-    told = search.twin.predict(search.held_out.power_w, search.held_out.lit)
+    told = search.full.predict(search.held_out.power_w, search.held_out.lit)
     for output in np.flatnonzero(~tests.dead_detectors & (tests.sees == UNKNOWN)):
         read = search.held_out.readings_w[:, output]
         usable = output not in tests.sees and search.good and np.isfinite(read).all()

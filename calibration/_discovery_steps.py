@@ -12,6 +12,10 @@ from calibration._session import Array
 
 SEEN = 0.02
 """Smallest effect of a phase relative to all light (rms); heat of its neighbours alone does less."""
+FAINT = 0.005
+"""Smallest effect of a phase that explains nearly all of it ..."""
+CLEAR = 0.06
+"""... and of one that explains less than half: heat of neighbours alone does less."""
 EXPLAINED = 0.3
 """Largest part of a channel's squared effect that the phase it moves may leave unexplained."""
 MARGIN = 1.5
@@ -20,6 +24,7 @@ LOG_LIKELIHOOD = 10.0
 """... and be less likely by this difference of log likelihoods."""
 _INDEPENDENT = 0.5
 """Share of the readings that count as independent: errors of the twin are common to some."""
+_ALL, _HALF = 0.1, 0.5
 _TINY = 1e-300
 
 
@@ -132,7 +137,8 @@ class Verdicts:
     @property
     def acting(self) -> NDArray[np.bool_]:
         """Channels (H,) that move a phase which powers show."""
-        return np.asarray(self.effect > SEEN)
+        least = np.select([self.least < _ALL, self.least < _HALF], [FAINT, SEEN], CLEAR)
+        return np.asarray(self.effect > least)
 
     @property
     def decided(self) -> NDArray[np.bool_]:
@@ -151,13 +157,16 @@ def judge_steps(twin: RoughTwin, steps: Steps) -> Verdicts:
     turn = (twin.efficiency[steps.channel] * steps.change_w)[:, None]
     swing, lift = np.sin(turn), np.cos(turn) - 1.0
     left, mirrored = np.empty((heaters, heaters)), np.zeros((heaters, heaters), dtype=np.bool_)
+    heat = np.einsum("hp,hbn->pbn", twin.mean_heat, -beats.imag) if twin.mean_heat.any() else np.zeros_like(beats.real)
     still = set(np.setdiff1d(twin.layout.mesh_theta, np.flatnonzero(twin.channel >= 0)).tolist())
     for phase, beat in enumerate(beats):
+        shown = beat.any()
         beat = beat[steps.base]
         rise, fall = beat.real * lift, beat.imag * swing
-        left[:, phase] = _by_channel(steps, heaters, (effect - rise + fall) ** 2)
+        rest = effect - rise - (heat[phase, steps.base] * turn if shown else 0.0)
+        left[:, phase] = _by_channel(steps, heaters, (rest + fall) ** 2)
         if phase in still:
-            other = _by_channel(steps, heaters, (effect - rise - fall) ** 2)
+            other = _by_channel(steps, heaters, (rest - fall) ** 2)
             mirrored[:, phase] = other < left[:, phase]
             left[:, phase] = np.minimum(left[:, phase], other)
     size = _by_channel(steps, heaters, effect**2)

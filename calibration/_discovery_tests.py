@@ -29,8 +29,10 @@ TRIES = 4
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that random settings use."""
 BRIGHT_SHARE = 0.6
-"""A detector sees an output that light is led to if it gets this share of all light; half of it where two outputs
-take turns."""
+"""A detector sees an output that light is led to if it gets this share of all that detectors get; half of it where two
+outputs take turns."""
+LED_SHARE = 0.4
+"""Part of the light that enters a port, or more, must be seen where it is led: less strays past a dead detector."""
 
 
 @dataclass
@@ -68,6 +70,7 @@ class PhaseTests:
         self.relied: dict[int, set[int]] = {}
         self.sees = np.full(layout.ports, UNKNOWN)
         self.unused = np.zeros(heaters, dtype=bool)
+        self.light_w = np.zeros(layout.ports)
 
     def measure(self, stage: str, power_w: Array, lit: int | NDArray[np.intp]) -> Array:
         """Take readings (B, n) in W at powers (B, H) in W; NaN for dead detectors."""
@@ -244,7 +247,7 @@ class PhaseTests:
         if effect(readings) < CLEAR_EFFECT:
             return Gate.without_effect(float(self.wiring.efficiency[channel]))
         before = self.sees.copy()
-        self._assign(readings.max(axis=0), (upper, upper + 1))
+        self._assign(readings.max(axis=0), route.lit, (upper, upper + 1))
         for output, shifted in ((upper + 1 - arm, False), (upper + arm, True)):
             seen = np.flatnonzero(self.sees == output)
             if len(seen):
@@ -265,12 +268,13 @@ class PhaseTests:
             if route is not None and mode not in self.sees:
                 power = self.random_power(depth)
                 self.steer(power, route)
-                self._assign(self.measure(f"detector of output {mode}", power[None], route.lit)[0], (mode,))
+                self._assign(self.measure(f"detector of output {mode}", power[None], route.lit)[0], route.lit, (mode,))
 
-    def _assign(self, brightness: Array, outputs: tuple[int, ...]) -> None:
-        """Give ``outputs`` the detectors that light up; among several, as chip.yaml has them where it can be."""
+    def _assign(self, brightness: Array, port: int, outputs: tuple[int, ...]) -> None:
+        """Give ``outputs`` the detectors that light of a port lights up; as chip.yaml has them where it can be."""
         bright = np.nan_to_num(brightness, nan=0.0)
-        lit = np.flatnonzero(bright > BRIGHT_SHARE / len(outputs) * bright.sum()).tolist()
+        least = max(BRIGHT_SHARE / len(outputs) * bright.sum(), LED_SHARE * self.light_w[port])
+        lit = np.flatnonzero(bright > least).tolist()
         free = [d for d in lit if self.sees[d] == UNKNOWN]
         left = [o for o in outputs if o not in self.sees]
         for output in [o for o in left if o in free]:

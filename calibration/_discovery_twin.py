@@ -17,6 +17,7 @@ from optinc_hw.photonics import ChipLayout
 MODEL_SHARE = 0.05
 """Error of the rough twin relative to the mean power, in units of which prior widths count."""
 _GAIN_RANGE = (0.5, 2.0)
+_ETA_RANGE = 0.12
 _TINY = 1e-300
 
 
@@ -53,6 +54,11 @@ class RoughTwin:
         """Upper modes (K,) of the MZIs and their couplers (K, 4)."""
         modes = self.layout.mesh.modes
         return modes, np.tile([np.cos(self.eta), np.sin(self.eta)], (len(modes), 2))
+
+    @property
+    def mean_heat(self) -> Array:
+        """Crosstalk (H, H) that heaters at all places have on average, zero diagonal; none is known of a rough twin."""
+        return np.zeros((len(self.offset), len(self.offset)))
 
     def factors(self, power_w: Array) -> NDArray[np.complex128]:
         """Return exp(i phase) (H, B) at powers (B, H) in W."""
@@ -105,6 +111,13 @@ class RoughTwin:
             found = (told * read).sum(axis=0) / np.maximum((told**2).sum(axis=0), _TINY)
             gains = np.where(seen.any(axis=0), np.clip(found, *_GAIN_RANGE), 1.0)
         return replace(self, inputs_w=np.maximum(inputs, _TINY), gains=gains)
+
+    def with_couplers(self, data: MeshData) -> "RoughTwin":
+        """Return the twin with the splitting angle common to all couplers that fits best."""
+        tried = [
+            replace(self, eta=eta).with_scales(data) for eta in np.pi / 4 + _ETA_RANGE * np.linspace(-1.0, 1.0, 17)
+        ]
+        return min(tried, key=lambda twin: twin.misfit(data))
 
     def descended(
         self, data: MeshData, free: NDArray[np.bool_], prior: Array, sigma: Array, passes: int

@@ -7,6 +7,7 @@ import pytest
 from _discovery_chips import NO_PHASE, FaultyMesh, truth
 from scipy.optimize import minimize
 
+from calibration import _discovery_map
 from calibration._abilities import intact_block
 from calibration._discovery import judge
 from calibration._discovery_analysis import agreeing, dead_outputs, effect, find_darkest, find_gate
@@ -45,7 +46,9 @@ def test_swapped_and_dead_heaters_and_a_dead_detector_are_found():
     assert [v.state for v in found.detectors] == ["dead" if d == NO_PHASE else "ok" for d in chip.sees]
 
 
-def test_nobody_is_accused_where_no_twin_explains_the_readings():
+def test_nobody_is_accused_where_no_twin_explains_the_readings(monkeypatch):
+    monkeypatch.setattr(_discovery_map, "SEARCHES", 1)
+
     class Scrambled(FaultyMesh):
         """Readings after the gates' that belong to other settings."""
 

@@ -1,0 +1,140 @@
+"""The full model of a mesh for discovery: couplers, losses and heat of neighbours, fitted to a wiring that is believed.
+
+A rough twin leaves what crosstalk and couplers do unexplained, a few hundredths of the light. The full model explains
+readings nearly to their noise, so that small differences between two places of one channel decide.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration._discovery_heat import HeatPrior
+from calibration._discovery_twin import RoughTwin
+from calibration._mesh_fit import MeshFit, fit_mesh
+from calibration._mesh_linear import MeshData
+from calibration._mesh_space import BLOCKS, PROFILE_LENGTHS
+from calibration._session import Array
+from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import TwinParameters
+
+_FREE = tuple(block for block in BLOCKS if block != "arm_loss")
+_ROUNDS = 1
+_SHARE = 0.03
+"""Error of derivatives, relative."""
+_SCATTERS = (1.0, 1.4, 2.0, 3.0)
+"""Scatter of heat on single arms relative to that which was fitted."""
+_READINGS_PER_PORT = 100
+"""Readings per port that a fit looks at."""
+
+
+@dataclass(frozen=True)
+class FullTwin(RoughTwin):
+    """A mesh with couplers, losses and crosstalk of its own.
+
+    ``channel`` and ``efficiency`` are as in `RoughTwin`; ``fit`` is that of a chip whose heaters are driven by the
+    channels that move them.
+    """
+
+    fit: MeshFit | None = None
+
+    @property
+    def known(self) -> TwinParameters:
+        """The chip with every channel at its phase."""
+        return self._fit.parameters
+
+    @property
+    def _fit(self) -> MeshFit:
+        assert self.fit is not None
+        return self.fit
+
+    @property
+    def _profile(self) -> Array:
+        return np.asarray(self._fit.vector[self._fit.space.slices["profile"]])
+
+    @property
+    def mean_heat(self) -> Array:
+        """Crosstalk (H, H) that heaters at all places have on average, zero diagonal."""
+        return np.asarray(np.einsum("p,pkj->kj", self._profile, self._fit.space.profiles))
+
+    @property
+    def heat(self) -> tuple[HeatPrior, ...]:
+        """What the channels that are known tell of the heat of others; fits scatter less than chips."""
+        widths, (heated, bare) = self._fit.widths, self._profile.reshape(2, len(PROFILE_LENGTHS))
+        lengths = np.array(PROFILE_LENGTHS)
+        return tuple(
+            HeatPrior(heated, bare, lengths, more * widths.crosstalk, widths.length, _SHARE) for more in _SCATTERS
+        )
+
+    @property
+    def elements(self) -> tuple[NDArray[np.intp], Array]:
+        """Upper modes (K,) of the MZIs and their couplers (K, 4), with their losses in the first ones."""
+        eta = self.known.mesh_eta
+        couplers = np.stack([np.cos(eta), np.sin(eta)], axis=-1).reshape(len(eta), 4)
+        couplers[:, :2] *= self.known.mzi_transmission[:, None]
+        return self.layout.mesh.modes, couplers
+
+    def factors(self, power_w: Array) -> NDArray[np.complex128]:
+        """Return exp(i phase) (H, B) at powers (B, H) in W."""
+        return np.ascontiguousarray(np.exp(1j * self.known.phases(relabelled(power_w, self.channel))).T)
+
+    def scale(self, lit: NDArray[np.intp]) -> Array:
+        """Return the readings (B, n) in W of unit power at the outputs."""
+        known = self.known
+        return np.asarray(known.input_amplitude[lit, None] ** 2 * known.gain * known.output_transmission**2)
+
+
+def relabelled(power_w: Array, channel: NDArray[np.intp]) -> Array:
+    """Return powers (B, H) of phases from those of channels (B, H): 0 where nothing is known that moves a phase."""
+    return np.where(channel >= 0, power_w[:, channel], 0.0)
+
+
+def fit_full(rough: RoughTwin, data: MeshData, noise: NoiseModel, rng: np.random.Generator) -> RoughTwin:
+    """Fit the full model around a rough twin; the rough twin itself if that fails.
+
+    Parameters
+    ----------
+    rough
+        A twin with the wiring that is believed.
+    data
+        Readings; those in which other channels are driven do not count.
+    noise
+        Noise of a reading.
+    rng
+        Chooses readings where there are many.
+    """
+    loose = np.setdiff1d(np.arange(len(rough.channel)), rough.channel[rough.channel >= 0])
+    rows = np.flatnonzero((data.power_w[:, loose] == 0.0).all(axis=1))
+    most = _READINGS_PER_PORT * rough.layout.ports
+    rows = np.sort(rng.permutation(rows)[:most])
+    used = data.take(rows)
+    used = replace(used, power_w=relabelled(used.power_w, rough.channel))
+    try:
+        fit = fit_mesh(used, _start(rough), noise, lambda *_: None, free=_FREE, rounds=_ROUNDS)
+    except CalibrationError:
+        return rough
+    efficiency = rough.efficiency.copy()
+    placed = rough.channel >= 0
+    efficiency[rough.channel[placed]] = fit.parameters.efficiency[placed]
+    loose_share = np.median(fit.parameters.efficiency[placed] / rough.efficiency[rough.channel[placed]])
+    efficiency[loose] *= loose_share
+    return FullTwin(rough.layout, rough.channel, efficiency, rough.offset, rough.inputs_w, rough.gains, rough.eta, fit)
+
+
+def _start(rough: RoughTwin) -> TwinParameters:
+    layout = rough.layout
+    names = [layout.heaters[phase] for phase in np.flatnonzero(rough.channel < 0)]
+    nominal = TwinParameters.nominal(
+        layout.ports, input_amplitude=1.0, lo_amplitude=0.0, mesh=layout.mesh, inputs="ports", receivers="power",
+        stuck_rad=dict.fromkeys(names, 0.0),
+    )  # fmt: skip
+    own = np.where(rough.channel >= 0, rough.efficiency[rough.channel], float(np.median(rough.efficiency)))
+    return replace(
+        nominal,
+        offset=np.mod(rough.offset, 2.0 * np.pi),
+        efficiency=own,
+        mesh_eta=np.full_like(nominal.mesh_eta, rough.eta),
+        gain=rough.gains,
+        input_amplitude=np.sqrt(rough.inputs_w),
+    )
