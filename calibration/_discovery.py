@@ -18,8 +18,8 @@ from optinc_hw.photonics import ChipLayout
 HeaterState = Literal["ok", "swapped", "open", "short", "no effect", "not found", "undecided"]
 DetectorState = Literal["ok", "permuted", "dead", "untested"]
 CRITERIA = (
-    f"a twin with couplers, losses and crosstalk, fitted to what is believed, must predict random settings in which all "
-    f"that is believed moves, and which it has not seen, to a mean total variation distance of {UNSHARP:g}; otherwise "
+    f"a twin with couplers, losses and crosstalk, fitted to what is believed, must predict random settings in which "
+    f"all of that moves, and which it has not seen, to a mean total variation distance of {UNSHARP:g}; otherwise "
     "nothing is decided",
     f"a channel moves a phase if that phase leaves less than {EXPLAINED:g} of the squared effect of the channel's "
     f"steps unexplained, and every other phase at least {MARGIN:g} times more and is less likely by "
