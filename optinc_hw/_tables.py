@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from optinc_hw._doctor import Diagnosis
     from optinc_hw.bench import BenchReport, RecordRow, ServedBench
     from optinc_hw.demo import DemoSummary
+    from optinc_hw.onn import Enumeration, OpticalNetwork
 
 _MOST_LIMITING = 3
+_MOST_ERRORS = 5
 
 
 def _table(title: str, *columns: str, numbers: Iterable[str] = ()) -> Table:
@@ -220,6 +222,21 @@ def programming_tables(programming: "ProgramVerification") -> tuple[Table, ...]:
             escape(one.name), f"{one.fidelity:.5f}", *distances, f"{one.rms_error_over_noise:.2f}", "; ".join(limiting)
         )
     return (table,)
+
+
+def network_table(network: "OpticalNetwork", found: "Enumeration") -> Table:
+    """Return what an optical network is made of, and what it did on every input."""
+    table = _table("Network", "property", "value")
+    table.add_row("sizes", "-".join(map(str, network.sizes)))
+    table.add_row("mean of", f"{network.servers} servers, {network.bits} bits, {network.rounding}")
+    counts = (f"{network.mzis(form):,} ({form})" for form in ("svd", "sigma_u", "re_u"))
+    table.add_row("MZIs", ", ".join(counts))
+    table.add_row("inputs", f"{found.inputs:,}")
+    table.add_row("wrong", f"{found.wrong:,}")
+    table.add_row("margin", f"{found.margin:.3f} of a level")
+    for error, count in list(found.errors.items())[:_MOST_ERRORS]:
+        table.add_row(f"error {error:+d} LSB", f"{count:,} times")
+    return table
 
 
 def doctor_tables(diagnosis: "Diagnosis") -> tuple[Table, ...]:

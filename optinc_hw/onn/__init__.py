@@ -9,6 +9,7 @@ from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess, quantised
 from optinc_hw.onn._enumeration import Enumeration, enumerate_inputs
 from optinc_hw.onn._exact import build_exact
 from optinc_hw.onn._network import Activation, Layer, Multiply, OpticalNetwork
+from optinc_hw.onn._network_file import load_network, save_network
 from optinc_hw.onn._runner import TileRunner
 from optinc_hw.onn._scenarios import SCENARIOS, Scenario
 from optinc_hw.onn._sigma_u import widen_to_sigma_u
@@ -45,8 +46,10 @@ __all__ = [
     "decode_pam4",
     "encode_pam4",
     "enumerate_inputs",
+    "load_network",
     "preprocess",
     "quantised_mean",
+    "save_network",
     "simulate_chips",
     "symbol_count",
     "symbol_error_rate",

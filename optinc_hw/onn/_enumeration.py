@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optinc_hw.onn._checks import Rounding
 from optinc_hw.onn._codec import encode_pam4
 from optinc_hw.onn._network import Multiply, OpticalNetwork
 from optinc_hw.onn._space import InputSpace
@@ -83,7 +84,7 @@ def enumerate_inputs(
     for start in range(0, space.size, _CHUNK):
         sums = space.sums(np.arange(start, min(start + _CHUNK, space.size)))
         outputs = network.forward(sums / space.servers, multiply)
-        expected = _means(sums, space, network)
+        expected = exact_means(sums, space, network.rounding)
         symbols = encode_pam4(expected, network.bits)
         away = network.decode(outputs) - expected
         wrong += int(np.count_nonzero(away))
@@ -95,8 +96,8 @@ def enumerate_inputs(
     return Enumeration(space.size, wrong, wrong_symbols, dict(errors.most_common()), worst)
 
 
-def _means(sums: NDArray[np.int64], space: InputSpace, network: OpticalNetwork) -> NDArray[np.int64]:
-    """Means (batch,) by integer arithmetic."""
+def exact_means(sums: NDArray[np.int64], space: InputSpace, rounding: Rounding) -> NDArray[np.int64]:
+    """Means (batch,) of the sums (batch, K) over the servers, by integer arithmetic."""
     weights = 4 ** (space.group * np.arange(space.inputs - 1, -1, -1, dtype=np.int64))
-    doubled = 2 * (sums @ weights) + (space.servers if network.rounding == "half_up" else 0)
+    doubled = 2 * (sums @ weights) + (space.servers if rounding == "half_up" else 0)
     return np.asarray(doubled // (2 * space.servers))
