@@ -38,8 +38,8 @@ UNSHARP = 0.02
 ATTEMPTS, TRIES, SHARP_ROUNDS, CONFIRMATIONS = 3, 3, 5, 3
 """Twins that are built, each relying on what the one before showed; tries for each, relying on fewer channels; rounds
 of the full model, with further readings of undecided channels; and of readings that confirm accusations."""
-FEW = 3
-"""Undecided channels that further readings may settle without a new twin."""
+FEW = 0.12
+"""Part of the channels that may be undecided if further readings are to settle them without a new twin."""
 EXTERNAL_SHARE = 0.2
 """Share of external phases that random settings heat: more would add more heat than a twin without it can bear."""
 CANDIDATES = 12
@@ -105,7 +105,7 @@ class ChannelSearch:
         verdicts = self._begin(self.twin, asked)
         for _ in range(ATTEMPTS - 1):
             asked = np.flatnonzero(self.usable & ~verdicts.decided)
-            if not self.good or (verdicts.acting & ~verdicts.decided).sum() <= FEW:
+            if not self.good or (verdicts.acting & ~verdicts.decided).mean() <= FEW:
                 break
             verdicts = self._begin(self._relying_on(verdicts), asked)
         verdicts = self._sharpened() if self.good else verdicts

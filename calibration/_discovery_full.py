@@ -20,7 +20,7 @@ from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 
 _FREE = tuple(block for block in BLOCKS if block != "arm_loss")
-_ROUNDS = 1
+_ROUNDS, _REACH = 1, 6.0
 _SHARE = 0.03
 """Error of derivatives, relative."""
 _SCATTERS = (1.0, 1.4, 2.0, 3.0)
@@ -111,7 +111,7 @@ def fit_full(rough: RoughTwin, data: MeshData, noise: NoiseModel, rng: np.random
     used = data.take(rows)
     used = replace(used, power_w=relabelled(used.power_w, rough.channel))
     try:
-        fit = fit_mesh(used, _start(rough), noise, lambda *_: None, free=_FREE, rounds=_ROUNDS)
+        fit = fit_mesh(used, _start(rough), noise, lambda *_: None, free=_FREE, rounds=_ROUNDS, reach=_REACH)
     except CalibrationError:
         return rough
     efficiency = rough.efficiency.copy()
