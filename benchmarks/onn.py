@@ -1,8 +1,8 @@
 """Optical networks: area, exactness on every input, trees, tolerance to imperfect chips, training.
 
 ``python benchmarks/onn.py`` runs every input of the four published scenarios (an hour), ``--quick`` the small ones
-(three minutes); ``--json FILE`` writes the figures. Networks are held against integer arithmetic and against the paper's
-tables (OptINC, arXiv 2603.28290). Chips of the tolerance rows have errors that nobody corrects. One thread.
+(three minutes); ``--json FILE`` writes the figures. Networks are held against integer arithmetic and the paper's tables
+(OptINC, arXiv 2603.28290). Chips of the tolerance rows have errors that nobody corrects. One thread.
 """
 
 import argparse

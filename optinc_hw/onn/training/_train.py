@@ -191,7 +191,7 @@ class _Training:
             if checkpoint is not None:
                 state.save(checkpoint, described)
             if progress is not None:
-                progress(f"{state.history[-1][2]} inputs wrong", upto, self.settings.epochs)
+                progress("training", upto, self.settings.epochs)
         self.network.load_state_dict(state.best)
         return TrainedNetwork(self._result(state), state.epoch, tuple(state.history))
 
