@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optinc_hw.errors import NetworkError
-from optinc_hw.onn import InputSpace, Layer, OpticalNetwork, build_exact, quantised_mean, symbol_error_rate, tile
+from optinc_hw.onn import (
+    InputSpace,
+    Layer,
+    OpticalNetwork,
+    build_exact,
+    plot_tiles,
+    quantised_mean,
+    symbol_error_rate,
+    tile,
+)
 
 _SPACE = InputSpace(4, 8, 4)
 _CODES = _SPACE.codes(np.arange(_SPACE.size))
@@ -204,3 +213,23 @@ def test_a_forward_of_the_wrong_shape_is_refused():
     plan = tile(build_exact(4, 8), 8)
     with pytest.raises(NetworkError, match="tile 0 of layer 0 returned shape"):
         plan.run(np.zeros((3, 4)), lambda index, amplitudes: amplitudes[:, :2])
+
+
+def test_the_plan_can_be_printed():
+    lines = str(tile(build_exact(4, 8), 8)).splitlines()
+    assert lines[0] == "5 tiles for a chip of 8 ports, layers 4-6-6-6-6-4; 29% of the chip's matrix used"
+    assert lines[2].split() == ["0", "0", "0-3", "0-3", "25%"]
+    assert lines[3].split() == ["1", "1", "0-2", "0-5", "28%"]
+    assert tile(build_exact(4, 8), 8).fill == pytest.approx((16 + 3 * 18 + 24) / 5 / 64)
+
+
+@pytest.mark.parametrize("ports", [4, 8])
+def test_the_plan_can_be_drawn(ports, tmp_path):
+    plan = tile(build_exact(4, 8), ports)
+    figure = plot_tiles(plan)
+    assert len(figure.axes) == 5
+    for axes, layer in zip(figure.axes, plan.layers, strict=True):
+        assert [text.get_text() for text in axes.texts] == [str(index) for index in layer.tiles]
+        frames = sum(patch.get_width() * patch.get_height() for patch in axes.patches)
+        assert frames == sum(plan.tiles[index].matrix.size for index in layer.tiles)
+    figure.savefig(tmp_path / "plan.png")

@@ -21,8 +21,8 @@ NAMES = {
         Activation Cascade ChipErrors Enumeration Form Forward InputSpace Layer LayerPlan LevelCheck Multiply
         OpticalNetwork Rounding SCENARIOS Scenario SimulatedChips Tile TilePlan TileRunner UnitKind build_cascade
         build_exact check_codes check_integers check_rounding count_mzis decode_pam4 encode_pam4 enumerate_inputs
-        load_network preprocess quantised_mean save_network simulate_chips symbol_count symbol_error_rate tile
-        widen_to_sigma_u
+        load_network plot_tiles preprocess quantised_mean save_network simulate_chips symbol_count symbol_error_rate
+        tile widen_to_sigma_u
     """,
     "optinc_hw.onn.training": "TrainedNetwork TrainingSettings provenance train_network",
     "optinc_hw.bench": """

@@ -14,6 +14,7 @@ from optinc_hw.onn._runner import TileRunner
 from optinc_hw.onn._scenarios import SCENARIOS, Scenario
 from optinc_hw.onn._sigma_u import widen_to_sigma_u
 from optinc_hw.onn._space import InputSpace
+from optinc_hw.onn._tile_figure import plot_tiles
 from optinc_hw.onn._tiling import Forward, LayerPlan, Tile, TilePlan, tile
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "encode_pam4",
     "enumerate_inputs",
     "load_network",
+    "plot_tiles",
     "preprocess",
     "quantised_mean",
     "save_network",

@@ -133,6 +133,25 @@ class TilePlan:
     tiles: tuple[Tile, ...]
     layers: tuple[LayerPlan, ...]
 
+    def __str__(self) -> str:
+        """List the tiles: layer, optical rows, inputs, and the part of the chip's matrix that each fills."""
+        sizes = "-".join(map(str, self.network.sizes))
+        lines = [
+            f"{len(self.tiles)} tiles for a chip of {self.ports} ports, layers {sizes}; "
+            f"{self.fill:.0%} of the chip's matrix used",
+            "tile  layer  rows      inputs    filled",
+        ]
+        for index, part in enumerate(self.tiles):
+            rows, cols = (f"{piece.start}-{piece.stop - 1}" for piece in (part.rows, part.cols))
+            filled = part.matrix.size / self.ports**2
+            lines.append(f"{index:4}  {part.layer:5}  {rows:<8}  {cols:<8}  {filled:6.0%}")
+        return "\n".join(lines)
+
+    @property
+    def fill(self) -> float:
+        """Part of the chip's n x n matrix that tiles use, in the mean."""
+        return float(np.mean([part.matrix.size for part in self.tiles])) / self.ports**2
+
     def run_layer(self, layer: int, signals: NDArray[np.float64], forward: Forward) -> NDArray[np.float64]:
         """Product W x (batch, out) of one layer, its tiles multiplied by ``forward`` and added digitally.
 
