@@ -100,3 +100,9 @@ def test_errors_that_cannot_be_are_refused(fields):
 def test_counts_that_cannot_be_are_refused(counts):
     with pytest.raises(NetworkError, match=next(iter(counts))):
         simulate_chips(NETWORK, ChipErrors(), **counts)
+
+
+@pytest.mark.parametrize("servers", [3, 5, 7])
+def test_long_division_bears_about_what_digit_shifts_bear(servers):
+    errors = ChipErrors(phase_rad=0.002, amplitude=0.003)
+    assert simulate_chips(build_exact(servers, 8, slope=8.0), errors, chips=10, inputs=300).rate < 1e-3

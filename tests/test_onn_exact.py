@@ -60,8 +60,9 @@ def test_other_sizes_on_their_whole_input_space(servers, bits, inputs, rounding,
 
 
 def test_shapes_by_counting():
-    # Long division of three digits sums by 5: 3 steps, then two times 6 with the kept quotients, then two carries.
-    assert build_exact(5, 6).sizes == (3, 5, 8, 8, 4, 4, 3)
+    # Three sums by 5: 3 steps, v and 2 sums; 4 steps of the remainder, 1 quotient, 2 sums; 6 steps, v, 1, 1; 4, 2, 1;
+    # 6 steps and 2 quotients; a step, a sum, 2 quotients; a step, a sum, a digit and 1 quotient; three digits.
+    assert build_exact(5, 6).sizes == (3, 6, 7, 9, 7, 8, 4, 4, 3)
     assert build_exact(4, 8, unit="relu").sizes == (4, 9, 9, 9, 9, 4)
     assert build_exact(4, 16, inputs=4).inputs == 4
 

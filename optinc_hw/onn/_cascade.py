@@ -252,12 +252,13 @@ def _level(space: _LevelSpace, rounding: Rounding | None, slope: float, unit: Un
     else:
         rest, quotients = Value(), []
         for value in sums:
-            quotient, rest = circuit.divide(rest.scaled(4.0) + value, count)
+            quotient, remainder = circuit.divide(rest.scaled(4.0) + value, count)
             quotients.append(quotient)
+            rest, _ = circuit.divide(remainder, 1)
         quotient, remainder = circuit.divide(rest.scaled(4.0 * below) + lowest + half, parts)
         values = [quotient, *reversed(quotients)]
     digits = base4_digits(circuit, values, 1, len(tops))
     if rounding is None:
-        digits[0] += remainder.scaled(1.0 / parts)
+        digits[0] += circuit.divide(remainder, 1)[0].scaled(1.0 / parts)
     layers = circuit.layers(digits[::-1])
     return OpticalNetwork(count, space.bits, rounding or "floor", layers, margin=0.5 - 0.5 / slope)

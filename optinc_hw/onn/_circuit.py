@@ -159,9 +159,8 @@ class Circuit:
         """Lay out the units, and ``outputs`` as a last linear layer."""
         last = max(value.depth for value in outputs) + 1
         units: list[dict[_Key, _Unit]] = [{} for _ in range(last)]
-        for node, unit in self._units.items():
-            if unit.depth < last:
-                units[unit.depth - 1][("unit", node)] = unit
+        for node, unit in self._needed(outputs).items():
+            units[unit.depth - 1][("unit", node)] = unit
         used = [unit for layer in units for unit in layer.values()]
         for value, depth in [(unit.value, unit.depth) for unit in used] + [(value, last) for value in outputs]:
             for before in range(1, depth):
@@ -171,6 +170,17 @@ class Circuit:
         for index, value in enumerate(outputs):
             units[last - 1]["output", index] = replace(passive, value=value)
         return tuple(self._layer(units, depth) for depth in range(1, last + 1))
+
+    def _needed(self, outputs: Sequence[Value]) -> dict[int, _Unit]:
+        """Units that outputs are made of, and those that these are made of, in their order."""
+        needed: set[int] = set()
+        waiting = list(outputs)
+        while waiting:
+            for node, _ in waiting.pop().terms:
+                if node in self._units and node not in needed:
+                    needed.add(node)
+                    waiting.append(self._units[node].value)
+        return {node: unit for node, unit in self._units.items() if node in needed}
 
     def _pass_on(self, layer: dict[_Key, _Unit], value: Value, depth: int) -> None:
         """Let layer number ``depth`` pass on what is known of ``value`` before it."""

@@ -12,9 +12,10 @@ N = 2 * 4**(p - 1) doubles all sums first.  Any other N is divided by long divis
 
     v = 4 remainder + s,   u_k steps at the multiples of N,   quotient = sum_k u_k <= 6,   remainder' = v - N quotient,
 
-and the quotients, digits with a carry of at most 1, are added up.  The noise-free v lie half a level from the steps, so
-an error of v below 1/2 - 1/(2 g) of a level leaves every u_k at exactly 0 or 1: carries and quotients are regenerated,
-not degraded.  For N = 4, B = 8 this is a 4-6-6-6-6-4 network of three saturating units and linear by-passes a layer.
+the remainder made anew by steps at all integers, since its errors would be multiplied; and the quotients, digits with a
+carry of at most 1, are added up.  The noise-free v lie half a level from the steps, so an error of v below 1/2 - 1/(2 g)
+of a level leaves every u_k at exactly 0 or 1: carries, quotients and remainders are regenerated, not degraded.  For
+N = 4, B = 8 this is a 4-6-6-6-6-4 network of three saturating units and linear by-passes a layer.
 """
 
 import numpy as np
@@ -60,7 +61,7 @@ def build_exact(
     -------
     OpticalNetwork
         For N a power of two M + p layers (4**p = N, or 2 N for odd powers of two): N = 4, B = 8 gives 4-6-6-6-6-4. For
-        other N 2 M layers.
+        other N 3 M - 1 layers.
 
     Raises
     ------
@@ -114,8 +115,9 @@ def _divided(circuit: Circuit, space: InputSpace, rounding: Rounding) -> list[Va
         sums[0] += Value.constant(space.servers / 2)
     quotients, rest = [], Value()
     for value in reversed(sums):
-        quotient, rest = circuit.divide(rest.scaled(4.0**space.group) + value, space.servers)
+        quotient, remainder = circuit.divide(rest.scaled(4.0**space.group) + value, space.servers)
         quotients.append(quotient)
+        rest, _ = circuit.divide(remainder, 1)  # steps at all integers: free of errors before it is multiplied
     return base4_digits(circuit, quotients[::-1], space.group, symbol_count(space.bits))
 
 
