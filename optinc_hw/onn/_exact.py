@@ -13,7 +13,7 @@ N = 2 * 4**(p - 1) doubles all sums first.  Any other N is divided by long divis
     v = 4 remainder + s,   u_k steps at the multiples of N,   quotient = sum_k u_k <= 6,   remainder' = v - N quotient,
 
 the remainder made anew by steps at all integers, since its errors would be multiplied; and the quotients, digits with a
-carry of at most 1, are added up.  The noise-free v lie half a level from the steps, so an error of v below 1/2 - 1/(2 g)
+carry of at most 1, are added up.  The noise-free v lie half a level from the steps, so an error of v below 1/2 - 1/(2g)
 of a level leaves every u_k at exactly 0 or 1: carries, quotients and remainders are regenerated, not degraded.  For
 N = 4, B = 8 this is a 4-6-6-6-6-4 network of three saturating units and linear by-passes a layer.
 """
