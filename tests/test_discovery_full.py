@@ -1,0 +1,121 @@
+"""The full model that judges a believed wiring, and heaters whose phases no power shows: where their heat puts them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from _discovery_chips import NO_PHASE, FaultyMesh, truth
+from test_discovery_steps import ideal, settings, stepped
+
+from calibration._discovery import judge
+from calibration._discovery_channels import UNSHARP
+from calibration._discovery_full import fit_full, relabelled
+from calibration._discovery_heat import HeatModel, invisible_phases
+from calibration._discovery_map import find_channels
+from calibration._discovery_placing import HEAT_LIKELIHOOD, place_unseen
+from calibration._discovery_steps import LOG_LIKELIHOOD, judge_steps
+from calibration._discovery_tests import PhaseTests
+from calibration._twin_fit import NoiseModel
+from optinc_hw.photonics import ChipLayout
+
+NOISE = NoiseModel(1e-3, 1e-5)
+PLACES = np.array([1, 3, 5])
+
+
+def flawed(ports, seed=0, **flaws):
+    """A chip with crosstalk and uneven couplers, and a rough twin that knows its wiring and offsets."""
+    chip, twin = ideal(ports, seed, crosstalk=0.015, coupler_spread=0.02, **flaws)
+    places = np.full(len(twin.channel), -1)
+    moving = np.flatnonzero(chip.acts_on != NO_PHASE)
+    places[chip.acts_on[moving]] = moving
+    return chip, replace(twin, channel=places)
+
+
+def rough_and_full(chip, twin):
+    _, _, data = settings(chip, 120)
+    _, _, unseen = settings(chip, 20, seed=9)
+    rough = twin.with_scales(data).descended(data, np.ones(30, dtype=bool), twin.offset, np.full(30, np.inf), 5)
+    return rough, fit_full(rough, data, NOISE, np.random.default_rng(0)), unseen
+
+
+@pytest.fixture(scope="module")
+def sharp():
+    """A chip of which four heaters are swapped, rough and full twin, and settings that they have not seen."""
+    chip, twin = flawed(6, swapped=4)
+    return (chip, *rough_and_full(chip, twin))
+
+
+def test_the_full_model_predicts_what_a_rough_twin_does_not(sharp):
+    chip, rough, full, unseen = sharp
+    assert rough.distance(unseen) > UNSHARP
+    assert full.distance(unseen) < 0.5 * UNSHARP
+    verdicts = judge_steps(full, stepped(chip, np.arange(30), count=12))
+    visible = ~np.isin(chip.acts_on, invisible_phases(chip.layout))
+    assert verdicts.decided[visible].all()
+    assert (verdicts.best == chip.acts_on)[visible].all()
+
+
+def test_a_wrong_wiring_is_no_sharp_model():
+    chip, twin = flawed(6)
+    one, other = twin.layout.heater_index["mzi_1_1_theta"], twin.layout.heater_index["mzi_3_3_theta"]
+    wrong = twin.channel.copy()
+    wrong[[one, other]] = wrong[[other, one]]
+    _, full, unseen = rough_and_full(chip, replace(twin, channel=wrong))
+    assert full.distance(unseen) > UNSHARP
+
+
+def test_powers_go_to_the_phases_that_channels_move():
+    power = np.array([[1.0, 2.0, 3.0]])
+    assert relabelled(power, np.array([2, -1, 0])).tolist() == [[3.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize("mean", [-0.05, 0.07])
+def test_the_mean_of_the_couplers_is_found(mean):
+    chip, twin = ideal(6, coupler_mean=mean)
+    _, _, data = settings(chip, 60)
+    assert abs(twin.with_couplers(data).eta - np.pi / 4) == pytest.approx(abs(mean), abs=0.02)
+
+
+@pytest.mark.parametrize("place", invisible_phases(ChipLayout(6, inputs="ports", receivers="power")))
+def test_heat_as_that_of_other_heaters_tells_where_one_is(sharp, place):
+    chip, _, full, _ = sharp
+    channel = np.flatnonzero(chip.acts_on == place)
+    unseen = invisible_phases(chip.layout)
+    likely = HeatModel(full, full.heat).log_likelihoods(stepped(chip, channel, count=22, turn=0.75), NOISE, unseen)
+    away = np.abs(np.arange(3) - np.flatnonzero(unseen == place))
+    assert likely[away == 0] > likely.max() - LOG_LIKELIHOOD
+    assert (likely[away == 2] < likely[away == 0]).all()
+
+
+def placed(likely):
+    channel = np.full(8, -1)
+    place_unseen(channel, PLACES, {one: np.array(values) for one, values in likely.items()})
+    return channel[PLACES].tolist()
+
+
+def test_a_heater_stays_where_chip_yaml_has_it_unless_its_heat_is_elsewhere_beyond_doubt():
+    assert placed({1: [-0.9 * LOG_LIKELIHOOD, 0.0, -50.0]}) == [1, -1, -1]
+    assert placed({1: [-3.0 * LOG_LIKELIHOOD, 0.0, -50.0]}) == [-1, 1, -1]
+
+
+def test_a_channel_from_elsewhere_gets_the_likeliest_place_that_is_left_or_none():
+    own = {3: [-20.0, 0.0, -20.0]}
+    assert placed({**own, 7: [-1.5 * HEAT_LIKELIHOOD, 0.0, 0.0]}) == [-1, 3, 7]
+    assert placed({**own, 7: [-0.5 * HEAT_LIKELIHOOD, 0.0, 0.0]}) == [-1, 3, -1]
+
+
+def test_stray_light_makes_no_detector_that_of_a_dead_ones_output():
+    chip = FaultyMesh(4, 1)
+    tests = PhaseTests(chip, NOISE, np.random.default_rng(0))
+    tests.dead_detectors[3], tests.light_w[0] = True, 1.0
+    tests._assign(np.array([0.001, 0.002, 0.1, np.nan]), 0, (3,))
+    assert (tests.sees == -1).all()
+    tests._assign(np.array([0.01, 0.9, 0.02, np.nan]), 0, (1,))
+    assert tests.sees.tolist() == [-1, 1, -1, -1]
+
+
+def test_two_swapped_and_three_dead_heaters_and_a_dead_detector_are_all_found():
+    chip = FaultyMesh(6, 107, swapped=2, dead=3, dead_detectors=1)
+    found, true = judge(chip.layout, find_channels(chip, NOISE, np.random.default_rng(1))), truth(chip)
+    assert {verdict.name: verdict.driven_by for verdict in found.heaters} == true
+    assert [v.state for v in found.detectors] == ["dead" if d == NO_PHASE else "ok" for d in chip.sees]
