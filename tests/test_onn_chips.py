@@ -106,3 +106,8 @@ def test_counts_that_cannot_be_are_refused(counts):
 def test_long_division_bears_about_what_digit_shifts_bear(servers):
     errors = ChipErrors(phase_rad=0.002, amplitude=0.003)
     assert simulate_chips(build_exact(servers, 8, slope=8.0), errors, chips=10, inputs=300).rate < 1e-3
+
+
+def test_networks_that_are_not_in_blocks_are_refused():
+    with pytest.raises(NetworkError, match="widen_to_sigma_u"):
+        simulate_chips(NETWORK, ChipErrors(), "sigma_u", chips=1, inputs=10)

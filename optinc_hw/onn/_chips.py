@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _Real = NDArray[np.float64]
 _Complex = NDArray[np.complex128]
 
+_EXACT = 1e-6
+"""Residual of a realisation below which it is the matrix."""
+
 
 @dataclass(frozen=True)
 class ChipErrors:
@@ -125,7 +128,7 @@ def simulate_chips(
     Raises
     ------
     NetworkError
-        If a count is below 1 or the form is unknown.
+        If a count is below 1, the form is unknown, or ``"sigma_u"`` is asked of a network that is not in blocks.
     """
     for name, count in (("chips", chips), ("inputs", inputs), ("copies", copies)):
         if not whole_number(count, 1):
@@ -167,6 +170,11 @@ class _Optics:
 
         self._errors = errors
         self._made = realise(matrix, form)
+        if self._made.residual > _EXACT:
+            raise NetworkError(
+                f"a layer of shape {matrix.shape} is off blocks Sigma U by {self._made.residual:.1e} of its norm; lay "
+                "the network out in blocks first, see widen_to_sigma_u"
+            )
         self._form = form
         self._phases = self._made.meshes()
 
