@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibration._probe import Ports
-from calibration._session import Array
 from optinc_hw.photonics import ChipLayout, voltage_from_power
 from simulated_instruments import HiddenChip, HiddenEffects
 
@@ -90,7 +89,7 @@ class DamagedProbe:
         self.max_total_power_w = float(self.max_power_w.sum())
         self.readings = 0
 
-    def measure(self, stage: str, power_w: Array, lit: Ports) -> Array:
+    def measure(self, stage: str, power_w: NDArray[np.float64], lit: NDArray[np.intp]) -> NDArray[np.float64]:
         """Measure one sweep, see `calibration.Probe`."""
         del stage
         ohm, step = self._chip.parameters.resistance_ohm, _FULL_SCALE_V / _STEPS

@@ -113,3 +113,30 @@ def test_exchanges_with_instruments_give_rows_of_all_contenders(module):
     judged = [row for row in rows if row["goal"] is not None]
     assert len(judged) == 10
     assert all(row["value"] > 0.0 for row in rows)
+
+
+def test_damage_of_discovered_chips_is_drawn_as_stated(module):
+    damage = module("_damaged").Damage.drawn(8, 3)
+    assert (len(damage.swapped), len(damage.dead)) == (3, 3)  # 5 % of 56
+    assert not {*damage.swapped} & {*damage.dead}
+    assert sorted(damage.wires) == sorted(damage.wires.values())
+    assert all(wire != end for wire, end in damage.wires.items())
+    wire, end = next(iter(damage.wires.items()))
+    assert damage.driven_by[end] == wire
+    assert damage.driven_by[damage.dead[0]] is None
+    truth = damage.truth(1, wired=True)
+    assert (truth["dead_heaters"], sorted(truth["stuck_heaters"])) == ([damage.dead[0]], sorted(damage.dead[1:]))
+
+
+def test_discovery_is_held_against_finding_all(module):
+    benchmark = module("discovery")
+    found = [
+        benchmark.Found(30, (), (), 0, 900, 1.0),
+        benchmark.Found(28, (), ("mzi_0_0_phi", "mzi_0_2_phi"), 0, 1100, 2.0),
+    ]
+    rows = {row["case"]: row for row in benchmark.figures("6 ports", found)}
+    assert rows["6 ports: heaters accused or acquitted wrongly"]["reached"]
+    assert rows["6 ports: heaters undecided"]["value"] == 2
+    assert not rows["6 ports: heaters undecided"]["reached"]
+    assert rows["6 ports: chips on which all is found"]["value"] == 1
+    assert rows["6 ports: median readings"]["value"] == 1000
