@@ -107,7 +107,12 @@ class ChannelSearch:
             asked = np.flatnonzero(self.usable & ~verdicts.decided)
             if not self.good or (verdicts.acting & ~verdicts.decided).mean() <= FEW:
                 break
+            before = self.twin, self.data, self.held_out
             verdicts = self._begin(self._relying_on(verdicts), asked)
+            if not self.good:
+                self.twin, self.data, self.held_out = before
+                verdicts = self._settled()
+                break
         verdicts = self._sharpened() if self.good else verdicts
         return self._confirmed(verdicts) if self.sharp else verdicts.without(verdicts.acting)
 
@@ -143,7 +148,9 @@ class ChannelSearch:
             if self.good:
                 break
             begin = search.without_astray()
-        self.steps = self.steps.joined(self._stepped(asked, self._random(self._depth, self._settings), _QUARTER))
+        if self.good:
+            settings = self._random(self._depth, self._settings)
+            self.steps = self.steps.joined(self._stepped(asked, settings, _QUARTER))
         return self._settled()
 
     def _confirmed(self, verdicts: Verdicts) -> Verdicts:
