@@ -8,7 +8,8 @@ from calibration._mesh_linear import MeshData
 from calibration._probe import Probe
 from calibration._session import Array, Progress
 from calibration._start_filter import StartFilter
-from calibration._start_phi import find_phis
+from calibration._start_joint import JointFit
+from calibration._start_phi import Parts, find_phis, joined
 from calibration._start_repair import repair
 from calibration._start_state import DEAD, StartState, Sweep
 from calibration._start_theta import find_thetas
@@ -23,6 +24,8 @@ CHECK_COLUMNS = 12
 MAX_CHECK_TVD = 0.35
 """Mean total variation distance of those predictions; a twin that knows nothing of the phases has about 0.5."""
 
+MAX_SIGMA_RAD = 0.25
+"""Phases less well known are not called good: one off by three deviations would lead the next fit astray."""
 EXPECTED_TVD = (0.07, 0.012)
 """What starts without faults stay below: a constant and a part per column in a random state."""
 
@@ -38,8 +41,9 @@ class HeaterVerdict:
     good
         Whether its phase is known, and follows the heater.
     sigma_rad
-        Standard deviation of its phase in rad, heat from neighbours left out; 0 for phis of the first two columns,
-        whose offsets are phases of inputs that no power shows and are set to 0.
+        Standard deviation of its phase in rad at mid-range powers of all heaters, errors that add up along the light
+        included; 0 for phis of the first two columns, whose offsets are phases of inputs that no power shows and are
+        set to 0.
     reason
         Why not good, or an empty string.
     dead
@@ -91,7 +95,8 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
     """Find the phases of a bare mesh of which nothing is known but its layout.
 
     Thetas come column by column from the outputs (`find_thetas`), phis column by column from the inputs (`find_phis`);
-    all MZIs of a column share their readings. Random settings of all heaters then judge the whole.
+    all MZIs of a column share their readings. All readings together then tell what columns err in alike (`JointFit`),
+    and random settings of all heaters judge the whole.
 
     Parameters
     ----------
@@ -126,10 +131,11 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
     state = StartState(probe, noise, rng, progress)
     with _one_thread():
         filtered, residuals, parts = find_phis(state, find_thetas(state))
-        filtered = repair(state, filtered, parts)
-        verdicts = _verdicts(state, filtered)
-        check = _measure_check(state)
-        tvd = _distance(filtered, check)
+        joint = JointFit(state, repair(state, filtered, parts))
+        joint.fit(_independent(state, parts))
+        verdicts = _verdicts(state, joint)
+        tvd = _distance(joint, _measure_check(state))
+        joint.settle()
     if not tvd <= MAX_CHECK_TVD:
         poor = [verdict.heater for verdict in verdicts if not verdict.good]
         raise CalibrationError(
@@ -144,7 +150,17 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
         doubt = f"random settings are predicted to a total variation distance of {tvd:.2f}; {expected:.2f} is expected"
     elif state.meeting and (unclear := [layout.heaters[layout.mesh_phi[k]] for k in _unclear(state)]):
         doubt = f"light known up to there does not fit {', '.join(unclear)}; phis behind may be wrong with them"
-    return Start(_twin(state, filtered), verdicts, dead, state.data(), residuals, tvd, doubt)
+    return Start(_twin(state, joint), verdicts, dead, state.data(), residuals, tvd, doubt)
+
+
+def _independent(state: StartState, parts: Parts) -> Parts:
+    """Leave out readings that differ by one heater alone: their heat is that of one of them."""
+    asides = {id(sweep) for sweep in state.asides}
+    kept = [(sweep, column) for sweep, column in parts if id(sweep) not in asides]
+    if state.asides:
+        first = joined([sweep.take(np.zeros(1, dtype=np.intp)) for sweep in state.asides])
+        kept.append((first, state.probe.layout.mesh.depth - 1))
+    return kept
 
 
 def _unclear(state: StartState) -> list[int]:
@@ -177,10 +193,16 @@ def _verdicts(state: StartState, filtered: StartFilter) -> tuple[HeaterVerdict, 
     ):
         for k, heater in enumerate(heaters):
             # Known light that does not fit speaks against both phases.
-            reason = ("" if moves[k] else DEAD) or reasons[k] or state.misfit[k]
+            reason = ("" if moves[k] else DEAD) or reasons[k] or state.misfit[k] or _uncertain(float(sigma[k]))
             name, dead = layout.heaters[heater], not bool(moves[k])
             verdicts[int(heater)] = HeaterVerdict(name, not reason, float(sigma[k]), reason, dead)
     return tuple(verdicts[h] for h in range(len(layout.heaters)))
+
+
+def _uncertain(sigma_rad: float) -> str:
+    if sigma_rad <= MAX_SIGMA_RAD:
+        return ""
+    return f"offset uncertain by {sigma_rad:.2g} rad ({MAX_SIGMA_RAD:g} allowed): errors add up along the light"
 
 
 def _distance(filtered: StartFilter, sweep: Sweep) -> float:

@@ -204,10 +204,7 @@ class StartFilter:
         behind = np.flatnonzero(np.tile(self._state.column >= first, 2))
         arms = np.concatenate([own[behind], below[behind]]).transpose(1, 2, 0)
         covariance = (arms @ arms.transpose(0, 2, 1)) * (_ARM_SPREAD**2 * scale[:, :, None] * scale[:, None, :])
-        # Where no light is predicted slopes are zero, but not what phases of arms send there; readings that are not
-        # there have a variance without bounds.
-        alone = (_OWN_SHARE * predicted) ** 2 + self._floor**2 + 2.0 * (_ARM_SPREAD**2 * scale * scattered) ** 2
-        covariance[:, outputs, outputs] += alone + np.where(seen, 0.0, (1e6 * self.norm_w) ** 2)
+        covariance[:, outputs, outputs] += self.alone(predicted, scale * scattered, _ARM_SPREAD**2, seen)
         white = np.linalg.inv(np.linalg.cholesky(covariance))
         left = np.where(seen, sweep.readings_w - predicted, 0.0)
         phases = active[active < 2 * self._count]
@@ -217,6 +214,14 @@ class StartFilter:
         slopes[len(phases) + self._ports + sweep.lit, np.arange(len(sweep.lit))] = predicted
         white_slopes = np.matmul(slopes.transpose(1, 0, 2), white.transpose(0, 2, 1)).transpose(1, 0, 2)
         return np.einsum("bij,bj->bi", white, left), white_slopes
+
+    def alone(self, predicted_w: Array, scattered_w: Array, arm_variance: float, seen: NDArray[np.bool_]) -> Array:
+        """Variance (B, n) in W^2 of readings beyond what phases of arms do to all outputs together."""
+        # Where no light is predicted slopes are zero, but not what phases of arms send there; readings that are not
+        # there have a variance without bounds.
+        sent = arm_variance * np.maximum(scattered_w, 0.0)
+        own = (_OWN_SHARE * predicted_w) ** 2 + self._floor**2 + 2.0 * sent**2
+        return np.asarray(own + np.where(seen, 0.0, (1e6 * self.norm_w) ** 2))
 
     def deviations(self) -> tuple[Array, Array]:
         """Return standard deviations (K,) in rad of thetas and phis."""

@@ -59,7 +59,7 @@ class StartModel:
         tuple
             Powers (B, n); their derivatives (2K, B, n) by all thetas, then all phis; those by the phases of the lower
             arms (2K, B, n), internal ones first; power (B, n) that comes to each output from one rad^2 on every arm,
-            each by itself. What stands before column ``first`` is left out of all but the powers.
+            each by itself, beyond what it loses. What stands before column ``first`` is left out of all but the powers.
         """
         matrix = [part.T[:, :, None].astype(np.complex64) for part in self.entries(theta, phi)]
         inner, outer = (np.exp(1j * phase).T[:, :, None].astype(np.complex64) for phase in (theta, phi))
@@ -99,7 +99,7 @@ class StartModel:
             within = np.sum(_square(above[1]) * _square(above[0]) + _square(beneath[1]) * _square(beneath[0]), axis=0)
             before = np.sum(_square(through) * _square(one) + _square(passed) * _square(two), axis=0)
             # A phase that all arms share scatters nothing.
-            scattered += np.maximum(outside + within, 0.0) + np.maximum(outside + before, 0.0)
+            scattered += 2.0 * outside + within + before
             behind[upper], behind[upper + 1] = through, passed
         return powers, own, below, scattered
 

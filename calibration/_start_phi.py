@@ -74,7 +74,7 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
             continue
         parts += new
         residuals.append(filtered.take_in(new))
-        if state.meeting and (column % SMOOTHED == SMOOTHED - 1 or column == mesh.depth - 1):
+        if state.meeting and column % SMOOTHED == SMOOTHED - 1 and column < mesh.depth - 1:
             filtered.smooth(parts)
     last = mesh.depth - 1
     if not state.meeting:
