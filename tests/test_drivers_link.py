@@ -83,6 +83,24 @@ def test_late_identity_is_dropped_when_the_identity_was_the_lost_question():
     port.check_finished()
 
 
+def test_a_reply_that_is_there_counts_although_this_process_was_held_up(monkeypatch):
+    link, port = make((b"POW?\n", b"1.5\n"), (b"WAV?\n", b""))
+    now = iter(range(0, 1000, 10))  # 10 s from each look at the clock to the next, twice the timeout
+    monkeypatch.setattr("drivers._link.time.monotonic", lambda: float(next(now)))
+    assert link.query("POW?", parse_number) == 1.5
+    with pytest.raises(LinkTimeoutError):
+        link.query("WAV?", parse_number)
+    port.check_finished()
+
+
+def test_a_reply_without_an_end_is_given_up_although_bytes_keep_coming(monkeypatch):
+    link, _ = make((b"POW?\n", [b"1"] * 50))
+    now = iter(range(0, 1000, 2))
+    monkeypatch.setattr("drivers._link.time.monotonic", lambda: float(next(now)))
+    with pytest.raises(LinkTimeoutError, match="no complete reply"):
+        link.query("POW?", parse_number)
+
+
 def test_silent_instrument_stays_dirty_and_keeps_raising():
     link, port = make((b"POW?\n", b""), (b"*IDN?\n", b""), (b"*IDN?\n", b""))
     for _ in range(3):
