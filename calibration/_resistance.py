@@ -268,7 +268,8 @@ def _judge(law: _Law, current: Array, voltage: Array, expected_ohm: tuple[float,
     top = r0 * (1.0 + beta * float(power.max(initial=0.0)))
     residual = measured - r0 * (1.0 + beta * power)
     rms = float(np.sqrt(np.mean(residual**2))) if power.size else float("nan")
-    covariance = law.unit_covariance * law.rms_a**2
+    known_at_all = np.isfinite(law.unit_covariance)
+    covariance = np.where(known_at_all, np.where(known_at_all, law.unit_covariance, 0.0) * law.rms_a**2, np.inf)
     bend = _bend(law, current, voltage)
     covariance[:2, :2] += np.outer(bend, bend)
     sigma = float(np.sqrt(covariance[0, 0]))

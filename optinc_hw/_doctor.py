@@ -11,7 +11,7 @@ from optinc_hw.errors import OptincError
 
 _REQUIRED = (
     "filelock", "h5netcdf", "matplotlib", "numba", "numpy", "pydantic", "pyserial", "pyvisa", "pyvisa-py", "qcodes",
-    "rich", "ruamel.yaml", "scipy", "threadpoolctl", "torch", "typer", "xarray",
+    "rich", "ruamel.yaml", "safetensors", "scipy", "threadpoolctl", "torch", "typer", "xarray",
 )  # fmt: skip
 _OPTIONAL = (("scikit-learn", "optinc demo: pip install 'optinc-hw[demo]'"),)
 

@@ -60,6 +60,14 @@ def test_an_open_heater_without_current_is_named():
     assert np.isnan(fit.beta_per_w)
 
 
+@pytest.mark.parametrize("current", np.geomspace(1e-7, 1e-4, 13))
+@pytest.mark.parametrize("top", [6.0, 8.0])
+def test_a_current_that_never_changes_is_no_resistance_whichever_way_it_is_rounded(current, top):
+    fit = fit_resistance(np.full(7, current), np.linspace(1.0, top, 7))
+    assert not fit.good
+    assert "open or damaged" in fit.reason
+
+
 def test_a_heater_that_jumps_is_refused():
     current, voltage = heater(np.random.default_rng(0))
     current[4:] *= 0.8

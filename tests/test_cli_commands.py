@@ -40,7 +40,8 @@ def test_every_command_that_a_message_or_page_advises_exists():
     pages = [root / "README.md", *(page for top in packages for page in (root / top).rglob("*.py"))]
     pages += (root / "docs").rglob("*.md")
     advised = {name for page in pages for name in re.findall(r"`optinc ([a-z]+)", page.read_text(encoding="utf-8"))}
-    assert advised <= {command.name or command.callback.__name__ for command in app.registered_commands}
+    groups = {group.typer_instance.info.name for group in app.registered_groups}
+    assert advised <= {command.name or command.callback.__name__ for command in app.registered_commands} | groups
     assert {"calibrate", "check"} <= advised
 
 
