@@ -4,7 +4,7 @@ A rough twin leaves what crosstalk and couplers do unexplained, a few hundredths
 readings nearly to their noise, so that small differences between two places of one channel decide.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,31 +37,26 @@ class FullTwin(RoughTwin):
     channels that move them.
     """
 
-    fit: MeshFit | None = None
+    fit: MeshFit = field(kw_only=True)
 
     @property
     def known(self) -> TwinParameters:
         """The chip with every channel at its phase."""
-        return self._fit.parameters
-
-    @property
-    def _fit(self) -> MeshFit:
-        assert self.fit is not None
-        return self.fit
+        return self.fit.parameters
 
     @property
     def _profile(self) -> Array:
-        return np.asarray(self._fit.vector[self._fit.space.slices["profile"]])
+        return np.asarray(self.fit.vector[self.fit.space.slices["profile"]])
 
     @property
     def mean_heat(self) -> Array:
         """Crosstalk (H, H) that heaters at all places have on average, zero diagonal."""
-        return np.asarray(np.einsum("p,pkj->kj", self._profile, self._fit.space.profiles))
+        return np.asarray(np.einsum("p,pkj->kj", self._profile, self.fit.space.profiles))
 
     @property
     def heat(self) -> tuple[HeatPrior, ...]:
         """What the channels that are known tell of the heat of others; fits scatter less than chips."""
-        widths, (heated, bare) = self._fit.widths, self._profile.reshape(2, len(PROFILE_LENGTHS))
+        widths, (heated, bare) = self.fit.widths, self._profile.reshape(2, len(PROFILE_LENGTHS))
         lengths = np.array(PROFILE_LENGTHS)
         return tuple(
             HeatPrior(heated, bare, lengths, more * widths.crosstalk, widths.length, _SHARE) for more in _SCATTERS
@@ -119,7 +114,9 @@ def fit_full(rough: RoughTwin, data: MeshData, noise: NoiseModel, rng: np.random
     efficiency[rough.channel[placed]] = fit.parameters.efficiency[placed]
     loose_share = np.median(fit.parameters.efficiency[placed] / rough.efficiency[rough.channel[placed]])
     efficiency[loose] *= loose_share
-    return FullTwin(rough.layout, rough.channel, efficiency, rough.offset, rough.inputs_w, rough.gains, rough.eta, fit)
+    return FullTwin(
+        rough.layout, rough.channel, efficiency, rough.offset, rough.inputs_w, rough.gains, rough.eta, fit=fit
+    )
 
 
 def _start(rough: RoughTwin) -> TwinParameters:
