@@ -63,23 +63,21 @@ class JointFit(StartFilter):
 
     def fit(self, parts: Parts) -> None:
         """Fit all readings, unless that ends farther from them than it began; parts name their column."""
-        known, before = self._vector(), self._distance(parts)
+        known, before, unlearned = self._vector(), self._distance(parts), (self._heat, self._prior.copy())
         for _ in range(_STEPS):
             if self._step_to(parts) < _CONVERGED:
                 break
         self._learn_scatter()
         self._step_to(parts)
         if self._distance(parts) > before:
+            self._heat, self._prior = unlearned
             self._set(known)
+            self._precision = self._said_by(parts)[0]
 
     def _step_to(self, parts: Parts) -> float:
         """Go to the minimum of what all readings say here and the prior; returns the largest step."""
         vector = self._vector()
-        normal, right = np.diag(self._prior), self._prior * (self._centre - vector)
-        for sweep, column in parts:
-            active, more, and_right = self._said(sweep, column)
-            normal[np.ix_(active, active)] += more
-            right[active] += and_right
+        normal, right = self._said_by(parts)
         self._precision = normal
         step = cho_solve(cho_factor(normal, overwrite_a=False), right)
         rest = len(step) - len(self._bar)
@@ -89,6 +87,15 @@ class JointFit(StartFilter):
         step[rest:] = np.clip(step[rest:], -_LARGEST_STEP, _LARGEST_STEP)
         self._set(vector + step)
         return largest
+
+    def _said_by(self, parts: Parts) -> tuple[Array, Array]:
+        """Return normal matrix and right side of all readings and the prior at the present phases."""
+        normal, right = np.diag(self._prior), self._prior * (self._centre - self._vector())
+        for sweep, column in parts:
+            active, more, and_right = self._said(sweep, column)
+            normal[np.ix_(active, active)] += more
+            right[active] += and_right
+        return normal, right
 
     def _learn_scatter(self) -> None:
         """Make heat scatter as much as the bar phases do, as far as they are known: one step of the EM algorithm."""

@@ -79,7 +79,7 @@ def test_an_attenuator_is_the_bar_state_of_an_mzi():
         assert value == pytest.approx(real / ideal * attenuation)
 
 
-def test_additive_noise_of_tiles_is_not_hidden_by_the_simulation():
+def test_amplitude_noise_counts_as_the_plan_amplifies_it():
     # Amplitude noise of s on all that is sent and received, against the plan's own noise amplification.
     noise = 0.02
     plan = tile(NETWORK, 8)

@@ -114,6 +114,10 @@ def test_a_checkpoint_of_other_settings_or_of_no_training_is_refused(tmp_path):
         train_network(SPACE, replace(SETTINGS, epochs=10, rate=0.02), checkpoint=file, resume=True)
     with pytest.raises(NetworkError, match="written with rounding"):
         train_network(SPACE, replace(SETTINGS, epochs=10), "floor", checkpoint=file, resume=True)
+    other = replace(SETTINGS, epochs=10, sizes=START.sizes)
+    train_network(SPACE, other, checkpoint=file)
+    with pytest.raises(NetworkError, match="written with start = None"):
+        train_network(SPACE, other, start=START, checkpoint=file, resume=True)
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(NetworkError, match="no readable checkpoint"):
         train_network(SPACE, SETTINGS, checkpoint=file, resume=True)

@@ -65,6 +65,8 @@ def train(
             found = enumerate_inputs(trained.network, progress=lambda done, total: progress("all inputs", done, total))
         save_network(trained.network, out, provenance(settings, trained, start))
         _show(trained.network, found, as_json)
+        if not trained.epochs:
+            note(f"nothing was trained: the start has the margin of {margin:g} that is enough; see --noise")
         note(f"network: {out}")
         _judge(found)
 

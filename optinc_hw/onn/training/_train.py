@@ -1,5 +1,6 @@
 """Training of networks in blocks ``Sigma U`` on every input that unit P can give them."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -164,6 +165,7 @@ class _Training:
         self.generator = torch.Generator().manual_seed(settings.seed)
         half = np.full(space.inputs, max(space.maxima) / 2.0)
         self.network = SigmaUNetwork(settings.sizes, half, self.generator)
+        self.start = None if start is None else _digest(start)
         if start is not None:
             _load(self.network, start, settings.sizes)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.rate)
@@ -171,7 +173,7 @@ class _Training:
     def run(self, checkpoint: Path | None, resume: bool, progress: Progress | None) -> TrainedNetwork:
         described = asdict(self.settings) | {
             "servers": self.space.servers, "bits": self.space.bits, "inputs": self.space.inputs,
-            "rounding": self.rounding,
+            "rounding": self.rounding, "start": self.start,
         }  # fmt: skip
         if resume:
             if checkpoint is None:
@@ -293,6 +295,12 @@ class _Training:
                 signals = np.maximum(signals @ matrices[number].T + biases[number], 0.0)
                 highs[number + 1] = np.maximum(highs[number + 1], signals.max(axis=0))
         return highs
+
+
+def _digest(network: OpticalNetwork) -> str:
+    """Short name of a network's weights and biases."""
+    content = b"".join(values.tobytes() for layer in network.layers for values in (layer.weight, layer.bias))
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _load(network: SigmaUNetwork, start: OpticalNetwork, sizes: tuple[int, ...]) -> None:
