@@ -215,6 +215,16 @@ def threads() -> int:
     return max((pool["num_threads"] for pool in threadpool_info()), default=1)
 
 
+def conclude(rows: Sequence[Row], path: Path | None) -> None:
+    """Print versions, threads and which goals were missed; write the rows to ``path`` if there is one."""
+    print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
+    print(f"threads: {threads()}")
+    missed = [row["case"] for row in rows if row["reached"] is False]
+    print("every measured goal reached" if not missed else "goals missed: " + "; ".join(missed))
+    if path is not None:
+        write_rows(rows, path)
+
+
 def write_rows(rows: Sequence[Row], path: Path) -> None:
     """Write rows as JSON, each with the versions and the number of threads; NaN becomes null."""
     common = {"versions": versions(), "threads": threads()}

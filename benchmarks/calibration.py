@@ -25,7 +25,7 @@ def main() -> None:
         os.environ[name] = "1"
     sys.path.append(sys.path.pop(0))  # this folder last, or this file would be the package of its name
     from _chips import CASES, QUICK, case_rows
-    from _harness import threads, versions, write_rows
+    from _harness import conclude
 
     arguments = parser.parse_args()
     if arguments.only is not None and arguments.only not in CASES:
@@ -35,12 +35,7 @@ def main() -> None:
     for name in names:
         count = 2 if arguments.quick else arguments.chips
         rows += case_rows(name, CASES[name], range(arguments.first, arguments.first + count))
-    print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
-    print(f"threads: {threads()}")
-    missed = [row["case"] for row in rows if row["reached"] is False]
-    print("every measured goal reached" if not missed else "goals missed: " + "; ".join(missed))
-    if arguments.json:
-        write_rows(rows, arguments.json)
+    conclude(rows, arguments.json)
 
 
 if __name__ == "__main__":

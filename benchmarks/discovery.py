@@ -54,7 +54,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     sys.path.append(sys.path.pop(0))  # this folder last: a file in it has the name of a package
-    from _harness import row_table, threads, versions, write_rows
+    from _harness import conclude, row_table
 
     arguments = parser.parse_args()
     cases = [*DIRECT, *BENCHES]
@@ -70,10 +70,7 @@ def main() -> None:
             print(line(name, seed, one), flush=True)
         rows += figures(name, found)
     print(row_table(rows))
-    print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
-    print(f"threads: {threads()}")
-    if arguments.json is not None:
-        write_rows(rows, arguments.json)
+    conclude(rows, arguments.json)
 
 
 def direct(preset: str, ports: int, seed: int) -> Found:

@@ -45,7 +45,7 @@ def main() -> None:
     root = Path(__file__).parents[1]
     sys.path[:0] = [str(root), str(root / "tests")]  # before this folder, which has a calibration.py of its own
     import numpy as np
-    from _harness import row_table, threads, versions, write_rows
+    from _harness import conclude, row_table
     from killed_runs import CALIBRATE, MESH, SEARCH, calibrations
 
     total = arguments.kills or (20 if arguments.quick else 200)
@@ -60,10 +60,7 @@ def main() -> None:
         rows += figures(name, tally)
     rows.append(overhead())
     print(row_table(rows))
-    print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
-    print(f"threads: {threads()}")
-    if arguments.json is not None:
-        write_rows(rows, arguments.json)
+    conclude(rows, arguments.json)
 
 
 def kill_often(children: object, name: str, task: dict, kills: int, rng: object, folder: Path) -> Tally:

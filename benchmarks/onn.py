@@ -32,7 +32,7 @@ def main() -> None:
         os.environ[name] = "1"
     sys.path.append(sys.path.pop(0))  # this folder last, behind the packages that are measured
     import torch
-    from _harness import row_table, threads, versions, write_rows
+    from _harness import conclude, row_table
 
     torch.set_num_threads(1)
     rows: list[Row] = []
@@ -40,12 +40,7 @@ def main() -> None:
         done = list(part)
         print(row_table(done), flush=True)
         rows += done
-    print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
-    print(f"threads: {threads()}")
-    missed = [row["case"] for row in rows if row["reached"] is False]
-    print("every measured goal reached" if not missed else "goals missed: " + "; ".join(missed))
-    if arguments.json:
-        write_rows(rows, arguments.json)
+    conclude(rows, arguments.json)
 
 
 def area() -> "Iterator[Row]":

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from _harness import at_least, at_most, figure, row_table, threads, versions, write_rows
+from _harness import at_least, at_most, conclude, figure, row_table
 from threadpoolctl import threadpool_limits
 
 TWO_PI = 2.0 * np.pi
@@ -335,10 +335,7 @@ def main() -> None:
         rows += [figure(f"hostile sweeps, {result}", 100 * totals[result] / fits, "%") for result in others]
     rows.append(figure("CPU time of a fit", 1e3 * (time.process_time() - started) / max(fits + sweeps // 4, 1), "ms"))
     print(row_table(rows))
-    print("versions: " + ", ".join(f"{name} {version}" for name, version in versions().items()))
-    print(f"threads: {threads()}")
-    if arguments.json is not None:
-        write_rows(rows, arguments.json)
+    conclude(rows, arguments.json)
 
 
 if __name__ == "__main__":

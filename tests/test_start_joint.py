@@ -1,6 +1,7 @@
 """The joint fit at the end of a start: heat, and whether stated deviations are true; truth is read only to judge."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from _lab_mesh import LabMesh, carried_phases, phase_errors
 
 from calibration._start import find_start
 from calibration._start_heat import StartHeat
+from calibration._start_joint import JointFit
 from calibration._twin_fit import NoiseModel
 
 
@@ -62,6 +64,22 @@ def test_phases_too_uncertain_are_not_called_good(monkeypatch):
     assert any(uncertain)
     assert [not verdict.good for verdict in found.verdicts] == uncertain
     assert all("errors add up" in verdict.reason for verdict in found.verdicts if not verdict.good)
+
+
+def test_a_joint_fit_that_ends_farther_from_the_readings_leaves_nothing_behind(monkeypatch):
+    def start():
+        chip = LabMesh(4, 0)
+        return find_start(chip, np.random.default_rng(0), NoiseModel(chip.relative, chip.floor_w), lambda *_: None)
+
+    farther = itertools.count(1.0)
+    monkeypatch.setattr(JointFit, "_distance", lambda *_: next(farther))
+    discarded = start()
+    monkeypatch.setattr(JointFit, "fit", lambda self, parts: setattr(self, "_precision", self._said_by(parts)[0]))
+    never = start()
+    for name in ("offset", "efficiency"):
+        np.testing.assert_allclose(getattr(discarded.parameters, name), getattr(never.parameters, name), rtol=1e-9)
+    sigmas = [[verdict.sigma_rad for verdict in found.verdicts] for found in (discarded, never)]
+    np.testing.assert_allclose(*sigmas, rtol=1e-6)
 
 
 @pytest.mark.parametrize("ports", [2, 5, 6])
