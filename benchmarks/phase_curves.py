@@ -315,7 +315,7 @@ def main() -> None:
     threadpool_limits(1)
     sweeps = arguments.sweeps // (10 if arguments.quick else 1)
     each = -(-sweeps // len(HOSTILE))
-    families = {"clean": (clean, sweeps // 4)} | {name: (make, each) for name, make in HOSTILE.items()}
+    families = {"clean": (clean, max(1, sweeps // 4))} | {name: (make, each) for name, make in HOSTILE.items()}
     totals, rows, started = Counter(), [], time.process_time()
     print(f"{'family':20}" + "".join(f"{name:>17}" for name in OUTCOMES))
     for number, (name, (make, count)) in enumerate(families.items()):
