@@ -23,7 +23,7 @@ from optinc_hw.onn import (
     widen_to_sigma_u,
 )
 from optinc_hw.onn.training import TrainingSettings, provenance, train_network
-from optinc_hw.onn.training._manifold import SigmaULayer
+from optinc_hw.onn.training._layers import SigmaULayer
 from optinc_hw.photonics import realise
 
 SPACE = InputSpace(2, 4, 2)  # 7 * 7 inputs
@@ -50,7 +50,7 @@ def test_a_layer_stays_in_blocks_and_is_orthogonal_after_steps_and_rebasing(shap
     blocks = layer.blocks()
     assert torch.allclose(blocks @ blocks.mT, torch.eye(min(shape)), atol=1e-5)
     before = layer.weight()
-    layer.rebase()
+    layer.settle()
     assert not layer.skew.any()
     assert torch.allclose(layer.weight(), before, atol=1e-5)
     exact = layer.exact_weight()

@@ -1,11 +1,13 @@
-"""Optical neural network of OptINC: PAM4 codec, unit P, exact networks and trees of them, scenarios, area, tiling."""
+"""Optical neural network of OptINC: codec, unit P, exact networks, trees and chains, scenarios, area, tiling."""
 
 from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._cascade import Cascade, LevelCheck, build_cascade
+from optinc_hw.onn._cells import Cell, CellChain, build_cell
 from optinc_hw.onn._checks import Rounding, check_codes, check_integers, check_rounding, symbol_count
-from optinc_hw.onn._chips import ChipErrors, SimulatedChips, simulate_chips
+from optinc_hw.onn._chips import ChipErrors, SimulatedChips, mesh_products, simulate_chips
 from optinc_hw.onn._circuit import UnitKind
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess, quantised_mean, symbol_error_rate
+from optinc_hw.onn._composition import Composition, prove_composition
 from optinc_hw.onn._enumeration import Enumeration, enumerate_inputs
 from optinc_hw.onn._exact import build_exact
 from optinc_hw.onn._network import Activation, Layer, Multiply, OpticalNetwork
@@ -21,7 +23,10 @@ __all__ = [
     "SCENARIOS",
     "Activation",
     "Cascade",
+    "Cell",
+    "CellChain",
     "ChipErrors",
+    "Composition",
     "Enumeration",
     "Form",
     "Forward",
@@ -39,6 +44,7 @@ __all__ = [
     "TileRunner",
     "UnitKind",
     "build_cascade",
+    "build_cell",
     "build_exact",
     "check_codes",
     "check_integers",
@@ -48,8 +54,10 @@ __all__ = [
     "encode_pam4",
     "enumerate_inputs",
     "load_network",
+    "mesh_products",
     "plot_tiles",
     "preprocess",
+    "prove_composition",
     "quantised_mean",
     "save_network",
     "simulate_chips",

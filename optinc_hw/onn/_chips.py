@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._area import Form, count_mzis
+from optinc_hw.onn._cells import Cell, CellChain
 from optinc_hw.onn._checks import whole_number
 from optinc_hw.onn._codec import encode_pam4, quantised_mean
-from optinc_hw.onn._network import OpticalNetwork, frozen_array
+from optinc_hw.onn._network import Multiply, OpticalNetwork, frozen_array
 from optinc_hw.onn._tiling import LayerPlan, Tile, TilePlan, centred, tile
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class SimulatedChips:
 
 
 def simulate_chips(
-    network: OpticalNetwork,
+    network: OpticalNetwork | CellChain,
     errors: ChipErrors,
     form: Form = "svd",
     *,
@@ -113,7 +114,7 @@ def simulate_chips(
     Parameters
     ----------
     network
-        The network; for ``"sigma_u"`` one of `widen_to_sigma_u`.
+        The network; for ``"sigma_u"`` one of `widen_to_sigma_u` or trained. Every cell of a chain has chips of its own.
     errors
         Errors of the chips.
     form
@@ -134,22 +135,57 @@ def simulate_chips(
         if not whole_number(count, 1):
             raise NetworkError(f"{name} must be an integer of at least 1, got {count!r}")
     rng = np.random.default_rng(seed)
-    plan = _uniform(network) if form == "sigma_u" else tile(network, max(2, *network.sizes))
+    unit, cells = (network.cell, network.count) if isinstance(network, CellChain) else (network, 1)
+    plan = _uniform(unit) if form == "sigma_u" else tile(unit, max(2, *unit.sizes))
     codes = rng.integers(0, 1 << network.bits, (inputs, network.servers))
     symbols, averages = encode_pam4(quantised_mean(codes, network.rounding), network.bits), network.prepare(codes)
-    drawn = [_Optics(part.matrix, form, errors).draw(chips * copies, rng) for part in plan.tiles]
+    optics = [_Optics(part.matrix, form, errors) for part in plan.tiles]
+    drawn = [part.draw(chips * copies, rng) for _ in range(cells) for part in optics]
     made = [matrices.reshape(chips, copies, *matrices.shape[1:]) for matrices in drawn]
     rates = np.empty(chips)
     for chip in range(chips):
 
-        def forward(index: int, amplitudes: _Real, chip: int = chip) -> _Real:
-            sent = _noisy(np.broadcast_to(amplitudes, (copies, *amplitudes.shape)), errors, rng)
-            return np.asarray(_noisy(sent @ made[index][chip].swapaxes(-1, -2), errors, rng).mean(axis=0))
+        def multiply(index: int, signals: _Real, chip: int = chip) -> _Real:
+            cell, layer = divmod(index, len(unit.layers))
 
-        received = network.decode(plan.run(averages, forward))
+            def forward(part: int, amplitudes: _Real) -> _Real:
+                sent = _noisy(np.broadcast_to(amplitudes, (copies, *amplitudes.shape)), errors, rng)
+                matrices = made[cell * len(optics) + part][chip]
+                return np.asarray(_noisy(sent @ matrices.swapaxes(-1, -2), errors, rng).mean(axis=0))
+
+            return plan.run_layer(layer, signals, forward)
+
+        received = network.decode(network.forward(averages, multiply))
         rates[chip] = np.mean(encode_pam4(received, network.bits) != symbols)
-    mzis = copies * sum(count_mzis(part.shape, form) for part in plan.tiles)
-    return SimulatedChips(form, mzis, sum(_depth(part.shape, form) for part in plan.tiles), rates, symbols.size)
+    mzis = copies * cells * sum(count_mzis(part.shape, form) for part in plan.tiles)
+    columns = cells * sum(_depth(part.shape, form) for part in plan.tiles)
+    return SimulatedChips(form, mzis, columns, rates, symbols.size)
+
+
+def mesh_products(network: OpticalNetwork | CellChain, form: Form = "sigma_u") -> Multiply:
+    """Return products as perfect meshes do them: every layer factored, its MZIs' phases found, and multiplied again.
+
+    Parameters
+    ----------
+    network
+        The network, or a chain, whose cells are alike.
+    form
+        Realisation of the layers, see `optinc_hw.photonics.realise`.
+
+    Returns
+    -------
+    Multiply
+        For `OpticalNetwork.forward` or `enumerate_inputs`.
+
+    Raises
+    ------
+    NetworkError
+        If the form is unknown, or ``"sigma_u"`` is asked of a network that is not in blocks.
+    """
+    layers = network.cell.layers if isinstance(network, CellChain) else network.layers
+    perfect, rng = ChipErrors(), np.random.default_rng(0)
+    matrices = [_Optics(layer.weight, form, perfect).draw(1, rng)[0] for layer in layers]
+    return lambda index, signals: np.asarray(signals @ matrices[index % len(matrices)].T)
 
 
 def _noisy(amplitudes: _Real, errors: ChipErrors, rng: np.random.Generator) -> _Real:
@@ -226,7 +262,7 @@ class _Optics:
         return mesh_matrix(MeshPhases(layout, both[:, 0], both[:, 1], output), flaws)
 
 
-def _uniform(network: OpticalNetwork) -> TilePlan:
+def _uniform(network: OpticalNetwork | Cell) -> TilePlan:
     """Plan of one product a layer in which all inputs have one scale, and rows that of their largest attenuation."""
     tiles, plans, spare = [], [], np.zeros(network.inputs)
     for index, layer in enumerate(network.layers):

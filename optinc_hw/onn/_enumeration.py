@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optinc_hw.onn._cells import CellChain
 from optinc_hw.onn._checks import Rounding
 from optinc_hw.onn._codec import encode_pam4
 from optinc_hw.onn._network import Multiply, OpticalNetwork
@@ -59,16 +60,19 @@ class Enumeration:
 
 
 def enumerate_inputs(
-    network: OpticalNetwork, multiply: Multiply | None = None, progress: Callable[[int, int], None] | None = None
+    network: OpticalNetwork | CellChain,
+    multiply: Multiply | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Enumeration:
-    """Run a network on every input and compare with integer arithmetic.
+    """Run a network or a chain of cells on every input and compare with integer arithmetic.
 
     Parameters
     ----------
     network
-        The network; its space should have at most some 10 million points (minutes).
+        The network; its space should have at most some 10 million points (minutes). For longer chains see
+        `prove_composition`.
     multiply
-        Replaces the exact product of each layer, see `OpticalNetwork.forward`.
+        Replaces the exact product of each layer, see `OpticalNetwork.forward` and `mesh_products`.
     progress
         Called with the numbers of inputs done and in all.
 

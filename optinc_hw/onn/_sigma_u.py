@@ -7,11 +7,14 @@ that is right in any arithmetic is right in blocks ``Sigma U`` too, if its layer
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.errors import NetworkError
+from optinc_hw.onn._cells import Cell
 from optinc_hw.onn._checks import whole_number
 from optinc_hw.onn._network import Layer, OpticalNetwork
 
@@ -24,20 +27,24 @@ _DARK_BIAS = -1.0
 """Bias of units that are to stay at 0: noise below 1 does not light them."""
 
 
-def widen_to_sigma_u(network: OpticalNetwork, sizes: Sequence[int]) -> OpticalNetwork:
-    """Lay out a network in layers of given sizes, each of them exactly in blocks ``Sigma U``.
+@overload
+def widen_to_sigma_u(network: OpticalNetwork, sizes: Sequence[int]) -> OpticalNetwork: ...
+@overload
+def widen_to_sigma_u(network: Cell, sizes: Sequence[int]) -> Cell: ...
+def widen_to_sigma_u(network: OpticalNetwork | Cell, sizes: Sequence[int]) -> OpticalNetwork | Cell:
+    """Lay out a network or a cell in layers of given sizes, each of them exactly in blocks ``Sigma U``.
 
     Parameters
     ----------
     network
-        Any network whose hidden signals are not negative, such as of `build_exact`.
+        Any network or cell whose hidden signals are not negative, such as of `build_exact` or `build_cell`.
     sizes
         Signals before the first and after each layer, as in Table I of OptINC: (4, 64, 128, 256, 128, 64, 4). More
         layers than the network has pass its inputs on first.
 
     Returns
     -------
-    OpticalNetwork
+    OpticalNetwork or Cell
         The same function; ``realise(layer.weight, "sigma_u")`` is exact for every layer. Units that are not needed
         have a bias that keeps them at 0.
 
@@ -56,21 +63,26 @@ def widen_to_sigma_u(network: OpticalNetwork, sizes: Sequence[int]) -> OpticalNe
             f"{network.sizes[-1]} outputs"
         )
     layers = [_passing(network.layers[0])] * (len(wanted) - len(network.sizes)) + list(network.layers)
-    lit = np.arange(wanted[0])
+    return replace(network, layers=_widened(layers, wanted))
+
+
+def _widened(layers: list[Layer], sizes: list[int]) -> tuple[Layer, ...]:
+    """Layers of the given sizes."""
+    lit = np.arange(sizes[0])
     wide = []
     for number, layer in enumerate(layers):
         last = number == len(layers) - 1
-        order = np.arange(wanted[-1]) if last else _spread(wanted[number + 1], wanted[number + 2])
-        found = _blocks(layer.weight, lit, (wanted[number + 1], wanted[number]), order)
+        order = np.arange(sizes[-1]) if last else _spread(sizes[number + 1], sizes[number + 2])
+        found = _blocks(layer.weight, lit, (sizes[number + 1], sizes[number]), order)
         if found is None:
             raise NetworkError(
-                f"layer {number} of {wanted[number + 1]} outputs and {wanted[number]} inputs is too narrow for "
+                f"layer {number} of {sizes[number + 1]} outputs and {sizes[number]} inputs is too narrow for "
                 f"{layer.weight.shape[0]} signals made of {layer.weight.shape[1]}; widen one of them"
             )
         weight, places = found
         wide.append(_placed(layer, weight, lit, places))
         lit = places
-    return OpticalNetwork(network.servers, network.bits, network.rounding, tuple(wide), network.margin)
+    return tuple(wide)
 
 
 def _passing(layer: Layer) -> Layer:

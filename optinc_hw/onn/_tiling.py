@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optinc_hw.errors import NetworkError
+from optinc_hw.onn._cells import Cell
 from optinc_hw.onn._checks import whole_number
 from optinc_hw.onn._network import Layer, OpticalNetwork, frozen_array
 from optinc_hw.onn._rows import distinct_rows
@@ -119,7 +120,7 @@ class TilePlan:
     Parameters
     ----------
     network
-        The network.
+        The network, or a cell.
     ports
         Ports of the chip; no tile is larger.
     tiles
@@ -128,7 +129,7 @@ class TilePlan:
         Digital part of each layer.
     """
 
-    network: OpticalNetwork
+    network: OpticalNetwork | Cell
     ports: int
     tiles: tuple[Tile, ...]
     layers: tuple[LayerPlan, ...]
@@ -263,7 +264,7 @@ def centred(layer: Layer, spare: NDArray[np.float64]) -> tuple[NDArray[np.float6
     return middle + shift, half + shift + spare
 
 
-def tile(network: OpticalNetwork, ports: int, *, headroom: float = 0.5) -> TilePlan:
+def tile(network: OpticalNetwork | Cell, ports: int, *, headroom: float = 0.5) -> TilePlan:
     """Cut a network into tiles for a chip of ``ports`` ports.
 
     Parameters

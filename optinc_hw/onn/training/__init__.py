@@ -1,5 +1,15 @@
-"""Training of optical networks whose layers are blocks ``Sigma U``; needs torch, which `optinc_hw.onn` does not."""
+"""Training of optical networks and of cells of them; needs torch, which `optinc_hw.onn` does not."""
 
-from optinc_hw.onn.training._train import TrainedNetwork, TrainingSettings, provenance, train_network
+from optinc_hw.onn.training._settings import Loss, Method, TrainingSettings
+from optinc_hw.onn.training._train import TrainedCell, TrainedNetwork, provenance, train_cell, train_network
 
-__all__ = ["TrainedNetwork", "TrainingSettings", "provenance", "train_network"]
+__all__ = [
+    "Loss",
+    "Method",
+    "TrainedCell",
+    "TrainedNetwork",
+    "TrainingSettings",
+    "provenance",
+    "train_cell",
+    "train_network",
+]
