@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from optinc_hw._doctor import Diagnosis
     from optinc_hw.bench import BenchReport, RecordRow, ServedBench
     from optinc_hw.demo import DemoSummary
-    from optinc_hw.onn import Enumeration, OpticalNetwork
+    from optinc_hw.onn import CellChain, Composition, Enumeration, OpticalNetwork
 
 _MOST_LIMITING = 3
 _MOST_ERRORS = 5
@@ -224,18 +224,26 @@ def programming_tables(programming: "ProgramVerification") -> tuple[Table, ...]:
     return (table,)
 
 
-def network_table(network: "OpticalNetwork", found: "Enumeration") -> Table:
-    """Return what an optical network is made of, and what it did on every input."""
+def network_table(
+    network: "OpticalNetwork | CellChain", found: "Enumeration | None", proof: "Composition | None"
+) -> Table:
+    """Return what an optical network is made of, what it did on every input, and what is proved of a chain."""
+    from optinc_hw.onn import OpticalNetwork
+
     table = _table("Network", "property", "value")
-    table.add_row("sizes", "-".join(map(str, network.sizes)))
+    cells = "" if isinstance(network, OpticalNetwork) else f", {network.count} cells"
+    table.add_row("sizes", "-".join(map(str, network.sizes)) + cells)
     table.add_row("mean of", f"{network.servers} servers, {network.bits} bits, {network.rounding}")
     counts = (f"{network.mzis(form):,} ({form})" for form in ("svd", "sigma_u", "re_u"))
     table.add_row("MZIs", ", ".join(counts))
-    table.add_row("inputs", f"{found.inputs:,}")
-    table.add_row("wrong", f"{found.wrong:,}")
-    table.add_row("margin", f"{found.margin:.3f} of a level")
-    for error, count in list(found.errors.items())[:_MOST_ERRORS]:
-        table.add_row(f"error {error:+d} LSB", f"{count:,} times")
+    if found is not None:
+        table.add_row("inputs", f"{found.inputs:,}")
+        table.add_row("wrong", f"{found.wrong:,}")
+        table.add_row("margin", f"{found.margin:.3f} of a level")
+        for error, count in list(found.errors.items())[:_MOST_ERRORS]:
+            table.add_row(f"error {error:+d} LSB", f"{count:,} times")
+    if proof is not None:
+        table.add_row("any length", escape(str(proof)))
     return table
 
 

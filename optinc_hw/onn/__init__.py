@@ -11,7 +11,7 @@ from optinc_hw.onn._composition import Composition, prove_composition
 from optinc_hw.onn._enumeration import Enumeration, enumerate_inputs
 from optinc_hw.onn._exact import build_exact
 from optinc_hw.onn._network import Activation, Layer, Multiply, OpticalNetwork
-from optinc_hw.onn._network_file import load_network, save_network
+from optinc_hw.onn._network_file import TRAINED, load_network, load_trained, save_network
 from optinc_hw.onn._runner import TileRunner
 from optinc_hw.onn._scenarios import SCENARIOS, Scenario
 from optinc_hw.onn._sigma_u import widen_to_sigma_u
@@ -21,6 +21,7 @@ from optinc_hw.onn._tiling import Forward, LayerPlan, Tile, TilePlan, tile
 
 __all__ = [
     "SCENARIOS",
+    "TRAINED",
     "Activation",
     "Cascade",
     "Cell",
@@ -54,6 +55,7 @@ __all__ = [
     "encode_pam4",
     "enumerate_inputs",
     "load_network",
+    "load_trained",
     "mesh_products",
     "plot_tiles",
     "preprocess",

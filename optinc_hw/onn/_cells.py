@@ -217,6 +217,11 @@ class CellChain:
         return -(-(self.inputs + self.dropped - 1) // self.cell.digits)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Signals before the first and after each layer of a cell."""
+        return self.cell.sizes
+
+    @property
     def margin(self) -> float:
         """See `Cell`."""
         return self.cell.margin

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,24 @@ from safetensors.numpy import save_file
 
 from optinc_hw._files import replacing
 from optinc_hw.errors import NetworkError
+from optinc_hw.onn._cells import Cell, CellChain
 from optinc_hw.onn._network import Layer, OpticalNetwork
 
-_FORMAT = "optinc-network/1"
+_NETWORK = "optinc-network/1"
+_CHAIN = "optinc-chain/1"
 _ARRAYS = ("weight", "bias", "low", "high", "step", "slack")
 
+TRAINED = ("cell-4",)
+"""Names of the networks that come with the package, see `load_trained`."""
 
-def save_network(network: OpticalNetwork, path: Path, provenance: Mapping[str, Any]) -> None:
-    """Write a network to a file, at once or not at all.
+
+def save_network(network: OpticalNetwork | CellChain, path: Path, provenance: Mapping[str, Any]) -> None:
+    """Write a network or a chain of cells to a file, at once or not at all.
 
     Parameters
     ----------
     network
-        The network.
+        The network, or a chain, of which the cell is written once.
     path
         The file, ``*.safetensors``.
     provenance
@@ -34,25 +40,29 @@ def save_network(network: OpticalNetwork, path: Path, provenance: Mapping[str, A
     OSError
         If the file cannot be written.
     """
+    layers = network.cell.layers if isinstance(network, CellChain) else network.layers
     arrays = {
         f"layer{number}.{name}": np.ascontiguousarray(getattr(layer, name))
-        for number, layer in enumerate(network.layers)
+        for number, layer in enumerate(layers)
         for name in _ARRAYS
     }
-    about = {
+    about: dict[str, Any] = {
         "servers": network.servers,
         "bits": network.bits,
         "rounding": network.rounding,
         "margin": network.margin,
-        "activations": [list(layer.activation) for layer in network.layers],
+        "activations": [list(layer.activation) for layer in layers],
         "provenance": dict(provenance),
     }
+    if isinstance(network, CellChain):
+        about |= {"divisor": network.cell.divisor, "digits": network.cell.digits}
+    kind = _CHAIN if isinstance(network, CellChain) else _NETWORK
     with replacing(path) as part:
-        save_file(arrays, part, {"format": _FORMAT, "network": json.dumps(about, allow_nan=False)})
+        save_file(arrays, part, {"format": kind, "network": json.dumps(about, allow_nan=False)})
 
 
-def load_network(path: Path) -> tuple[OpticalNetwork, dict[str, Any]]:
-    """Read a network and its provenance.
+def load_network(path: Path) -> tuple[OpticalNetwork | CellChain, dict[str, Any]]:
+    """Read a network or a chain of cells, and its provenance.
 
     Raises
     ------
@@ -62,21 +72,54 @@ def load_network(path: Path) -> tuple[OpticalNetwork, dict[str, Any]]:
     try:
         with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
-            if about.get("format") != _FORMAT:
-                raise NetworkError(f"{path} has format {about.get('format')!r}, expected {_FORMAT!r}")
-            network = json.loads(about["network"])
+            if about.get("format") not in (_NETWORK, _CHAIN):
+                raise NetworkError(f"{path} has format {about.get('format')!r}, expected {_NETWORK!r} or {_CHAIN!r}")
+            content = json.loads(about["network"])
             layers = tuple(
                 Layer(
                     activation=tuple(kinds),
                     **{name: file.get_tensor(f"layer{number}.{name}") for name in _ARRAYS},
                 )
-                for number, kinds in enumerate(network["activations"])
+                for number, kinds in enumerate(content["activations"])
             )
-        made = OpticalNetwork(
-            network["servers"], network["bits"], network["rounding"], layers, margin=float(network["margin"])
-        )
-        return made, dict(network["provenance"])
+        servers, bits, rounding = content["servers"], content["bits"], content["rounding"]
+        margin, found = float(content["margin"]), dict(content["provenance"])
+        if about["format"] == _NETWORK:
+            return OpticalNetwork(servers, bits, rounding, layers, margin), found
+        cell = Cell(content["divisor"], content["digits"], layers, margin)
+        return CellChain(cell, servers, bits, rounding), found
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, NetworkError):
             raise
         raise NetworkError(f"{path} is no readable network file: {error}") from error
+
+
+def load_trained(name: str) -> tuple[OpticalNetwork | CellChain, dict[str, Any]]:
+    """Return a network that comes with the package, and its provenance; every layer is in blocks ``Sigma U``.
+
+    Parameters
+    ----------
+    name
+        One of `TRAINED`:
+
+        ``"cell-4"``, ``"cell-4-small"``
+            Chains of four cells for 4 servers and 8 bits (scenario 1).
+        ``"cell-16"``
+            Chain of five cells for 16 servers and 8 bits (scenario 3).
+        ``"block-4"``
+            Chain of two blocks of four digits for 4 servers and 16 bits (scenario 4).
+        ``"network-4"``
+            One network for 4 servers and 8 bits.
+
+        Chains serve other numbers of bits, and of servers that divide 4 or 16, too:
+        ``dataclasses.replace(chain, servers=8)`` of ``"cell-16"`` is for scenario 2.
+
+    Raises
+    ------
+    NetworkError
+        If there is no such network.
+    """
+    if name not in TRAINED:
+        raise NetworkError(f"there is no trained network {name!r}; there are {', '.join(TRAINED)}")
+    with as_file(files("optinc_hw.onn") / "weights" / f"{name}.safetensors") as path:
+        return load_network(path)

@@ -61,7 +61,7 @@ class TrainingSettings:
     """
 
     sizes: tuple[int, ...]
-    epochs: int = 600
+    epochs: int = 1000
     batch: int = 1024
     rate: float = 5e-3
     squares: float = 0.5
@@ -93,3 +93,9 @@ class TrainingSettings:
         for name, known in (("method", ("manifold", "projection", "free")), ("loss", ("margin", "two_stage"))):
             if getattr(self, name) not in known:
                 raise NetworkError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+
+
+CELL_SETTINGS = TrainingSettings(
+    (2, 32, 32, 2), epochs=3000, batch=250, rate=1e-2, enough=None, clip=1.0, look_epochs=100
+)
+"""Settings for cells of one digit: `dataclasses.replace` other sizes."""
