@@ -252,7 +252,7 @@ class _Optics:
         layout = phases.layout
         both = self._phase(np.stack([phases.theta, phases.phi]), chips, rng)
         if self._errors.crosstalk:
-            places = np.array(layout.mzis, dtype=np.float64) / [1.0, 2.0]
+            places = np.array(layout.mzis, dtype=np.float64).reshape(-1, 2) / [1.0, 2.0]
             distance = np.linalg.norm(places[:, None] - places[None], axis=-1)
             arriving = np.where(distance > 0.0, self._errors.crosstalk * np.exp(1.0 - distance), 1.0)
             both = both @ arriving

@@ -3,7 +3,7 @@
 For each of the cell's inputs the carry is known up to an error e.  On a piece of the range of e every signal is
 enclosed by ``p + q t`` within ``r``, t running from -1 to 1 over the piece.  Products map p and q by W and r by |W|.
 An activation whose kinks lie outside the enclosure is linear, so nothing is lost; another one is replaced by its chord,
-and r takes up the difference.  Pieces are halved until r is negligible: then the bounds are those of the cell itself.
+and r takes up the difference.  Pieces are halved until r is negligible, or some other input is surely worse.
 
 If carries that are wrong by at most E always lead to carries that are wrong by at most E, and to digits wrong by less
 than half a level, then so does a chain of any length, by induction: its first carry is not wrong at all.
@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._cells import Cell, CellSpace
 from optinc_hw.onn._checks import whole_number
+from optinc_hw.onn._network import Activation
 
 _Real = NDArray[np.float64]
 
-_CHUNK = 1 << 13
+_CHUNK = 1 << 11
 _LOOSE = 1e-3
-"""Width of an enclosure, in level distances, above which its piece is halved."""
+"""Part of a bound, in level distances, that enclosures may be to blame for."""
 _HALVINGS = 12
-_FAR = 1e300
-"""A value that every activation but the linear one turns into its least or largest."""
+_KINDS: tuple[Activation, ...] = ("linear", "relu", "clip01")
+_KINKS = ((), (0.0,), (0.0, 1.0))
+"""Where activations of each kind bend; a kind that bends elsewhere too does no harm."""
 _NOTHING = 1e-6
 """Least error of the carry that is looked at."""
 _ROUNDING = 1e-9
@@ -104,11 +106,11 @@ def prove_composition(cell: Cell, pieces: int = 64, progress: Callable[[int, int
     found = _Worst(pieces)
     for start in range(0, space.size, _CHUNK):
         index = np.arange(start, min(start + _CHUNK, space.size))
-        found.take(0, index, _bounds(cell, space, index, -_NOTHING, _NOTHING))
+        found.take(0, cell, space, index, -_NOTHING, _NOTHING)
         for piece in range(pieces):
             inner, outer = found.edges[piece], found.edges[piece + 1]
             for sign in (-1.0, 1.0):
-                found.take(piece + 1, index, _bounds(cell, space, index, sign * inner, sign * outer))
+                found.take(piece + 1, cell, space, index, sign * inner, sign * outer)
         if progress is not None:
             progress(start + len(index), space.size)
     return found.composition(space)
@@ -122,13 +124,37 @@ class _Worst:
         self.edges[0] = _NOTHING
         self.bounds = np.zeros((2, pieces + 1))
         self.points = np.zeros((2, pieces + 1), dtype=np.int64)
+        self._known = np.zeros((2, pieces + 1))
 
-    def take(self, piece: int, index: NDArray[np.int64], bounds: _Real) -> None:
-        """Add bounds (batch, 2) of the digits and the carry of the points with the indices (batch,)."""
-        for kind in range(2):
-            place = int(np.argmax(bounds[:, kind]))
-            if bounds[place, kind] > self.bounds[kind, piece]:
-                self.bounds[kind, piece] = bounds[place, kind]
+    def take(
+        self, piece: int, cell: Cell, space: CellSpace, index: NDArray[np.int64], first: float, last: float
+    ) -> None:
+        """Bound the errors of points with the indices (batch,), for carry errors from ``first`` to ``last``.
+
+        Pieces are halved as long as enclosures leave open whether they have the largest errors.
+        """
+        inputs, answers = space.signals(index), space.answers(index)
+        middle, half = np.full(len(index), (first + last) / 2.0), abs(last - first) / 2.0
+        for halving in range(_HALVINGS + 1):
+            away, radius = _enclosed(cell, inputs, answers, middle, half)
+            bounds, sure = (_by_kind(values) for values in (away, away - 2.0 * radius))
+            self._known[:, piece] = np.maximum(self._known[:, piece], sure.max(axis=1))
+            open_ = (bounds > self._known[:, piece, None] + _LOOSE).any(axis=0)
+            if halving == _HALVINGS:
+                open_[:] = False
+            self._keep(piece, index[~open_], bounds[:, ~open_])
+            if not open_.any():
+                return
+            inputs, answers = (np.repeat(values[open_], 2, axis=0) for values in (inputs, answers))
+            index = np.repeat(index[open_], 2)
+            middle = (middle[open_, None] + [-half / 2.0, half / 2.0]).reshape(-1)
+            half /= 2.0
+
+    def _keep(self, piece: int, index: NDArray[np.int64], bounds: _Real) -> None:
+        for kind in range(2 if len(index) else 0):
+            place = int(np.argmax(bounds[kind]))
+            if bounds[kind, place] > self.bounds[kind, piece]:
+                self.bounds[kind, piece] = bounds[kind, place]
                 self.points[kind, piece] = index[place]
 
     def composition(self, space: CellSpace) -> Composition:
@@ -160,30 +186,9 @@ class _Worst:
         )
 
 
-def _bounds(cell: Cell, space: CellSpace, index: NDArray[np.int64], first: float, last: float) -> _Real:
-    """Bounds (batch, 2) of the errors of digits and carry, for carry errors from ``first`` to ``last``."""
-    inputs, answers = space.signals(index), space.answers(index)
-    middle = np.full(len(index), (first + last) / 2.0)
-    half = abs(last - first) / 2.0
-    origin = np.arange(len(index))
-    bounds = np.zeros((len(index), 2))
-    for _ in range(_HALVINGS):
-        away, radius = _enclosed(cell, inputs[origin], answers[origin], middle, half)
-        loose = radius.max(axis=1) > _LOOSE
-        _raise(bounds, origin[~loose], away[~loose])
-        if not loose.any():
-            return bounds
-        origin = np.repeat(origin[loose], 2)
-        middle = (middle[loose, None] + [-half / 2.0, half / 2.0]).reshape(-1)
-        half /= 2.0
-    away, _ = _enclosed(cell, inputs[origin], answers[origin], middle, half)
-    _raise(bounds, origin, away)
-    return bounds
-
-
-def _raise(bounds: _Real, origin: NDArray[np.intp], away: _Real) -> None:
-    np.maximum.at(bounds[:, 0], origin, away[:, 1:].max(axis=1))
-    np.maximum.at(bounds[:, 1], origin, away[:, 0])
+def _by_kind(away: _Real) -> _Real:
+    """Largest errors (2, batch) of the digits and of the carry, of errors (batch, g + 1) of the outputs."""
+    return np.stack([away[:, 1:].max(axis=1), away[:, 0]])
 
 
 def _enclosed(cell: Cell, inputs: _Real, answers: _Real, middle: _Real, half: float) -> tuple[_Real, _Real]:
@@ -194,15 +199,19 @@ def _enclosed(cell: Cell, inputs: _Real, answers: _Real, middle: _Real, half: fl
     for layer in cell.layers:
         centre, slope = centre @ layer.weight.T + layer.bias, slope @ layer.weight.T
         radius = radius @ np.abs(layer.weight.T)
+        kinks = _KINKS[max(map(_KINDS.index, layer.activation))]
+        if not kinks:
+            continue
         reach = np.abs(slope) + radius
         low, high = centre - reach, centre + reach
-        kinks = [np.clip(layer.activate(np.full(len(layer.bias), far)), low, high) for far in (-_FAR, _FAR)]
-        points = np.stack([low, high, *kinks])
-        values = np.stack([layer.activate(one) for one in points])
+        first = layer.activate(low)
         span = high - low
-        chord = np.divide(values[1] - values[0], span, out=np.ones_like(span), where=span > 0.0)
-        flat = values - chord * points
-        top, bottom = flat.max(axis=0), flat.min(axis=0)
+        chord = np.divide(layer.activate(high) - first, span, out=np.ones_like(span), where=span > 0.0)
+        top = bottom = first - chord * low
+        for kink in kinks:
+            point = np.clip(kink, low, high)
+            away = layer.activate(point) - chord * point
+            top, bottom = np.maximum(top, away), np.minimum(bottom, away)
         centre, slope = chord * centre + (top + bottom) / 2.0, chord * slope
         radius = chord * radius + (top - bottom) / 2.0
     steps = cell.steps

@@ -151,7 +151,7 @@ def train_cell(
     training = _Training(examples, settings, None if start is None else start.layers)
     state = training.run(checkpoint, resume, progress)
     cell = Cell(divisor, digits, training.layers())
-    cell = replace(cell, margin=prove_composition(cell).margin)
+    cell = replace(cell, margin=prove_composition(cell, 64 if digits == 1 else 16).margin)
     return TrainedCell(cell, state.epoch, tuple(state.history))
 
 
