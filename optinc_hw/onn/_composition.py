@@ -139,15 +139,13 @@ class _Worst:
             away, radius = _enclosed(cell, inputs, answers, middle, half)
             bounds, sure = (_by_kind(values) for values in (away, away - 2.0 * radius))
             self._known[:, piece] = np.maximum(self._known[:, piece], sure.max(axis=1))
-            open_ = (bounds > self._known[:, piece, None] + _LOOSE).any(axis=0)
-            if halving == _HALVINGS:
-                open_[:] = False
-            self._keep(piece, index[~open_], bounds[:, ~open_])
-            if not open_.any():
+            closed = np.all(bounds <= self._known[:, piece, None] + _LOOSE, axis=0) | (halving == _HALVINGS)
+            self._keep(piece, index[closed], bounds[:, closed])
+            if closed.all():
                 return
-            inputs, answers = (np.repeat(values[open_], 2, axis=0) for values in (inputs, answers))
-            index = np.repeat(index[open_], 2)
-            middle = (middle[open_, None] + [-half / 2.0, half / 2.0]).reshape(-1)
+            inputs, answers = (np.repeat(values[~closed], 2, axis=0) for values in (inputs, answers))
+            index = np.repeat(index[~closed], 2)
+            middle = (middle[~closed, None] + [-half / 2.0, half / 2.0]).reshape(-1)
             half /= 2.0
 
     def _keep(self, piece: int, index: NDArray[np.int64], bounds: _Real) -> None:
@@ -216,4 +214,4 @@ def _enclosed(cell: Cell, inputs: _Real, answers: _Real, middle: _Real, half: fl
         radius = chord * radius + (top - bottom) / 2.0
     steps = cell.steps
     away = (np.abs(centre - answers) + np.abs(slope) + radius) / steps + _ROUNDING
-    return away, radius / steps
+    return np.nan_to_num(away, nan=np.inf, posinf=np.inf), radius / steps

@@ -19,7 +19,7 @@ _NETWORK = "optinc-network/1"
 _CHAIN = "optinc-chain/1"
 _ARRAYS = ("weight", "bias", "low", "high", "step", "slack")
 
-TRAINED = ("cell-4",)
+TRAINED = ("cell-4", "cell-4-small")
 """Names of the networks that come with the package, see `load_trained`."""
 
 
