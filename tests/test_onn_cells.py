@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import (
     CellChain,
+    CellTree,
     ChipErrors,
     Layer,
     build_cell,
@@ -59,6 +60,27 @@ def test_chains_of_any_length_round_means(case, bits, rounding, seed):
     codes[0], codes[1], codes[2] = 0, 2**bits - 1, 2 ** (bits - 1)
     chain = CellChain(CELLS[divisor, digits], servers, bits, rounding)
     assert np.array_equal(chain.run(codes), quantised_mean(codes, rounding))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from([2, 4]), min_size=1, max_size=3),
+    st.sampled_from([(4, 1), (4, 2)]),
+    st.integers(1, 24),
+    st.sampled_from(["half_up", "floor"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_trees_of_chains_round_once(servers, cell, bits, rounding, seed):
+    tree = CellTree(CELLS[cell], tuple(servers), bits, rounding)
+    codes = np.random.default_rng(seed).integers(0, 2**bits, (40, tree.total))
+    codes[0], codes[1], codes[2] = 0, 2**bits - 1, 2 ** (bits - 1)
+    assert np.array_equal(tree.run(codes), quantised_mean(codes, rounding))
+
+
+def test_sixteen_servers_by_counting():
+    tree = CellTree(widen_to_sigma_u(build_cell(), (2, 8, 2)), (4, 4), 8)
+    assert (tree.total, tree.chains, tree.cells) == (16, (4, 1), (4, 5))
+    assert tree.mzis("sigma_u") == (4 * 4 + 5) * 24
 
 
 def test_scenario_1_in_96_mzis():
@@ -177,6 +199,11 @@ def test_what_is_no_cell_or_chain_is_refused():
         CellChain(cell, 4, 33)
     with pytest.raises(NetworkError, match="rounding"):
         CellChain(cell, 4, 8, "up")
+    with pytest.raises(NetworkError, match="divisor 4, not 16"):
+        CellTree(build_cell(16), (4, 4), 8)
+    for servers in ((), (4, 3), (8,), (True,)):
+        with pytest.raises(NetworkError, match="adds up 2 or 4"):
+            CellTree(cell, servers, 8)
     with pytest.raises(NetworkError, match="pieces"):
         prove_composition(cell, 0)
     chain = CellChain(cell, 4, 8)

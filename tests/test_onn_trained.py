@@ -19,6 +19,7 @@ from optinc_hw.photonics import realise
 EXPECTED = {
     "cell-4": (2500, 0.4, [(4, 8), (2, 8)]),
     "cell-4-small": (800, 0.4, [(4, 8)]),
+    "network-4": (2500, 0.4, [(4, 8)]),
 }
 
 

@@ -18,9 +18,9 @@ NAMES = {
         solve_powers voltage_from_power
     """,
     "optinc_hw.onn": """
-        Activation Cascade Cell CellChain ChipErrors Composition Enumeration Form Forward InputSpace Layer
-        LayerPlan LevelCheck Multiply OpticalNetwork Rounding SCENARIOS Scenario SimulatedChips TRAINED Tile
-        TilePlan TileRunner UnitKind build_cascade build_cell build_exact check_codes check_integers
+        Activation Cascade Cell CellChain CellTree ChipErrors Composition Enumeration Form Forward InputSpace
+        Layer LayerPlan LevelCheck Multiply OpticalNetwork Rounding SCENARIOS Scenario SimulatedChips TRAINED
+        Tile TilePlan TileRunner UnitKind build_cascade build_cell build_exact check_codes check_integers
         check_rounding count_mzis decode_pam4 encode_pam4 enumerate_inputs load_network load_trained
         mesh_products plot_tiles preprocess prove_composition quantised_mean save_network simulate_chips
         symbol_count symbol_error_rate tile widen_to_sigma_u

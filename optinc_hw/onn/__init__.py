@@ -2,6 +2,7 @@
 
 from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._cascade import Cascade, LevelCheck, build_cascade
+from optinc_hw.onn._cell_tree import CellTree
 from optinc_hw.onn._cells import Cell, CellChain, build_cell
 from optinc_hw.onn._checks import Rounding, check_codes, check_integers, check_rounding, symbol_count
 from optinc_hw.onn._chips import ChipErrors, SimulatedChips, mesh_products, simulate_chips
@@ -26,6 +27,7 @@ __all__ = [
     "Cascade",
     "Cell",
     "CellChain",
+    "CellTree",
     "ChipErrors",
     "Composition",
     "Enumeration",

@@ -263,21 +263,8 @@ class CellChain:
         averages = np.asarray(inputs, dtype=np.float64)
         if averages.ndim != 2 or averages.shape[1] != self.inputs:
             raise NetworkError(f"chain inputs have shape {averages.shape}; expected (batch, {self.inputs})")
-        group, depth = self.cell.digits, len(self.cell.layers)
-        padded = np.zeros((len(averages), group * self.count))
-        kept = min(self.inputs, group * self.count)
-        padded[:, padded.shape[1] - kept :] = averages[:, self.inputs - kept :]
-        carry = np.full((len(averages), 1), FIRST_CARRY if self.rounding == "half_up" else 0.0)
-        digits: list[NDArray[np.float64]] = []
-        for cell in range(self.count):
-            stop = padded.shape[1] - group * cell
-            outputs = self.cell.forward(
-                np.hstack([padded[:, stop - group : stop], carry]),
-                None if multiply is None else _shifted(multiply, depth * cell),
-            )
-            carry, here = outputs[:, :1], outputs[:, 1:]
-            digits.insert(0, here)
-        symbols = np.hstack([carry / self.cell.carry_step, *digits])
+        first = FIRST_CARRY if self.rounding == "half_up" else 0.0
+        symbols = add_up(self.cell, self.count, averages, first, multiply)
         stop = symbols.shape[1] - self.dropped
         return np.ascontiguousarray(symbols[:, stop - self.inputs : stop])
 
@@ -305,6 +292,39 @@ class CellChain:
             If codes are not integers in range or do not have one column a server.
         """
         return self.decode(self.forward(self.prepare(codes)))
+
+
+def add_up(
+    cell: Cell, count: int, averages: NDArray[np.float64], first: float, multiply: Multiply | None = None
+) -> NDArray[np.float64]:
+    """Return all digits (batch, count g + 1) of D times the sum of averages (batch, M), by cells in a row.
+
+    Parameters
+    ----------
+    cell, count
+        The cell, and how many of it; the last one's carry is the top digit, exact where no more is left than a digit.
+    averages
+        Averages, most significant first; those that the cells have no positions for are 0.
+    first
+        First carry signal.
+    multiply
+        See `CellChain.forward`.
+    """
+    group, depth = cell.digits, len(cell.layers)
+    padded = np.zeros((len(averages), group * count))
+    kept = min(averages.shape[1], padded.shape[1])
+    padded[:, padded.shape[1] - kept :] = averages[:, averages.shape[1] - kept :]
+    carry = np.full((len(averages), 1), first)
+    digits: list[NDArray[np.float64]] = []
+    for place in range(count):
+        stop = padded.shape[1] - group * place
+        outputs = cell.forward(
+            np.hstack([padded[:, stop - group : stop], carry]),
+            None if multiply is None else _shifted(multiply, depth * place),
+        )
+        carry, here = outputs[:, :1], outputs[:, 1:]
+        digits.insert(0, here)
+    return np.hstack([carry / cell.carry_step, *digits])
 
 
 def _shifted(multiply: Multiply, first: int) -> Multiply:

@@ -19,7 +19,7 @@ _NETWORK = "optinc-network/1"
 _CHAIN = "optinc-chain/1"
 _ARRAYS = ("weight", "bias", "low", "high", "step", "slack")
 
-TRAINED = ("cell-4", "cell-4-small")
+TRAINED = ("cell-4", "cell-4-small", "network-4")
 """Names of the networks that come with the package, see `load_trained`."""
 
 
@@ -103,16 +103,10 @@ def load_trained(name: str) -> tuple[OpticalNetwork | CellChain, dict[str, Any]]
         One of `TRAINED`:
 
         ``"cell-4"``, ``"cell-4-small"``
-            Chains of four cells for 4 servers and 8 bits (scenario 1).
-        ``"cell-16"``
-            Chain of five cells for 16 servers and 8 bits (scenario 3).
-        ``"block-4"``
-            Chain of two blocks of four digits for 4 servers and 16 bits (scenario 4).
+            Chains of cells of 624 and 184 MZIs, four of them for 4 servers and 8 bits. They serve any number of bits, and
+            2 servers, too: ``dataclasses.replace(chain, bits=16)``; for more servers see `CellTree`.
         ``"network-4"``
-            One network for 4 servers and 8 bits.
-
-        Chains serve other numbers of bits, and of servers that divide 4 or 16, too:
-        ``dataclasses.replace(chain, servers=8)`` of ``"cell-16"`` is for scenario 2.
+            One network of 2 272 MZIs for 4 servers and 8 bits.
 
     Raises
     ------

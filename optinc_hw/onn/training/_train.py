@@ -27,6 +27,9 @@ from optinc_hw.photonics import realise
 _MOMENTS = (0.9, 0.99)
 """Adam's decay rates; with 0.999 for the squares the loss leaps up now and then, and small margins are left."""
 
+_NONE_YET = 1 << 62
+"""Wrong inputs of the best network before there is one."""
+
 Progress = Callable[[str, int, int], None]
 History = tuple[tuple[int, float, int, float], ...]
 
@@ -197,7 +200,7 @@ class _Training:
         return state
 
     def _first(self) -> TrainingState:
-        state = TrainingState(0, {}, {}, {}, self.generator.get_state(), self.examples.size + 1, math.inf, [])
+        state = TrainingState(0, {}, {}, {}, self.generator.get_state(), _NONE_YET, math.inf, [])
         for layer in self.network.parts:
             layer.settle()
         self._look(state, math.nan)
