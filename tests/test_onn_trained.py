@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import (
     TRAINED,
     CellChain,
+    CellTree,
+    InputSpace,
     enumerate_inputs,
     load_trained,
     mesh_products,
     prove_composition,
+    quantised_mean,
 )
 from optinc_hw.photonics import realise
 
@@ -51,6 +55,17 @@ def test_shipped_cells_are_proved_for_any_number_of_bits(name):
     found = prove_composition(network.cell)
     assert found.proved
     assert found.margin == pytest.approx(network.margin, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cell-4", "cell-4-small"])
+@pytest.mark.parametrize(("servers", "bits"), [((4, 2), 8), ((4, 4), 8), ((4,), 16)])
+def test_one_shipped_cell_serves_scenarios_2_to_4(name, servers, bits):
+    network, _ = load_trained(name)
+    tree = CellTree(network.cell, servers, bits)
+    space = InputSpace(tree.total, bits, 4)
+    index = np.random.default_rng(0).integers(0, space.size, 20_000)
+    codes = np.concatenate([space.codes(index), np.random.default_rng(1).integers(0, 2**bits, (20_000, tree.total))])
+    assert np.array_equal(tree.run(codes, mesh_products(network)), quantised_mean(codes))
 
 
 def test_other_names_are_refused():

@@ -1,7 +1,7 @@
 """Trees of chains of cells: sums of sums, for more servers than a cell's divisor.
 
 A chain of the first level gives every digit of 4 times the mean of its numbers, plus 2; none is dropped, and receivers
-decide each.  Chains of the next levels add such numbers up.  After L levels that makes 4**L means and a half of 4**L, so
+decide each.  Chains of the next levels add such numbers up.  After L levels that makes 4**L means and half of 4**L, so
 dropping the L lowest digits at the end rounds half up, once.
 """
 

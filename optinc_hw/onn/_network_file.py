@@ -103,8 +103,8 @@ def load_trained(name: str) -> tuple[OpticalNetwork | CellChain, dict[str, Any]]
         One of `TRAINED`:
 
         ``"cell-4"``, ``"cell-4-small"``
-            Chains of cells of 624 and 184 MZIs, four of them for 4 servers and 8 bits. They serve any number of bits, and
-            2 servers, too: ``dataclasses.replace(chain, bits=16)``; for more servers see `CellTree`.
+            Chains of cells of 624 and 184 MZIs, four of them for 4 servers and 8 bits. They serve any number of bits,
+            and 2 servers, too: ``dataclasses.replace(chain, bits=16)``; for more servers see `CellTree`.
         ``"network-4"``
             One network of 2 272 MZIs for 4 servers and 8 bits.
 
