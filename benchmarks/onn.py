@@ -1,4 +1,4 @@
-"""Optical networks: area, exactness on every input, trees, tolerance to imperfect chips, training.
+"""Optical networks: area, exactness on every input, trees, chains, tolerance to imperfect chips, training.
 
 ``python benchmarks/onn.py`` runs every input of the four published scenarios (an hour), ``--quick`` the small ones
 (three minutes); ``--json FILE`` writes the figures. Networks are held against integer arithmetic and the paper's tables
@@ -16,16 +16,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _harness import Row
 
-    from optinc_hw.onn import OpticalNetwork
+    from optinc_hw.onn import CellChain, OpticalNetwork
 
 QUICK_INPUTS = 400_000
 CHIPS, INPUTS = 100, 2000
 LIMIT = 1e-3
+MOST_MZIS = {"constructed cells": 100, "cell-4": 2500, "cell-4-small": 800, "network-4": 2500}
+LEAST_MARGIN = {"constructed cells": 0.49, "cell-4": 0.4, "cell-4-small": 0.2, "network-4": 0.4}
+CHUNK = 1 << 15
+PARTS = ("area", "cascade", "scenarios", "chains", "tolerance", "training", "methods")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Area, exactness, tolerance and training of optical networks.")
     parser.add_argument("--quick", action="store_true", help="only spaces of some 100 000 inputs, less training")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be given several times")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
     arguments = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -36,8 +41,13 @@ def main() -> None:
 
     torch.set_num_threads(1)
     rows: list[Row] = []
-    for part in (area(), cascade(), scenarios(arguments.quick), tolerance(), training(arguments.quick)):
-        done = list(part)
+    quick = arguments.quick
+    parts = {
+        "area": area, "cascade": cascade, "scenarios": lambda: scenarios(quick), "chains": lambda: chains(quick),
+        "tolerance": tolerance, "training": lambda: training(quick), "methods": lambda: methods(quick),
+    }  # fmt: skip
+    for name in arguments.part or parts:
+        done = list(parts[name]())
         print(row_table(done), flush=True)
         rows += done
     conclude(rows, arguments.json)
@@ -114,34 +124,92 @@ def scenarios(quick: bool) -> "Iterator[Row]":
     yield figure("scenario 1, smallest: MZIs as Sigma U", twelve.mzis("sigma_u"), "MZIs")
 
 
+def chains(quick: bool) -> "Iterator[Row]":
+    """Chains of cells, constructed and as they come with the package, through simulated meshes, and the proofs."""
+    from _harness import at_least, at_most, figure
+
+    from optinc_hw.onn import TRAINED, CellChain, enumerate_inputs, load_trained, mesh_products, prove_composition
+
+    networks = {"constructed cells": constructed_chain()} | {name: load_trained(name)[0] for name in TRAINED}
+    for name, network in networks.items():
+        yield at_most(f"{name}: MZIs in blocks Sigma U", network.mzis("sigma_u"), "MZIs", MOST_MZIS[name])
+        found = enumerate_inputs(network, mesh_products(network))
+        yield at_most(f"{name}, through meshes: wrong of {found.inputs:,}", found.wrong, "", 0)
+        yield at_least(f"{name}, through meshes: margin", found.margin, "", LEAST_MARGIN[name])
+        if isinstance(network, CellChain):
+            proof = prove_composition(network.cell)
+            yield at_least(f"{name}, any number of bits, proved: margin", proof.margin, "", LEAST_MARGIN[name])
+            yield figure(f"{name}, any number of bits, proved: largest error of a carry", proof.largest, "carries")
+    for name in ("cell-4-small",) if quick else ("cell-4-small", "cell-4"):
+        yield from every_scenario(name, networks[name], quick)
+
+
+def every_scenario(name: str, chain: "CellChain", quick: bool) -> "Iterator[Row]":
+    """One trained cell in chains and trees for the settings of the paper, through meshes, on every input."""
+    import numpy as np
+    from _harness import at_most, figure
+
+    from optinc_hw.onn import SCENARIOS, CellTree, mesh_products, quantised_mean
+
+    for number, (servers, scenario) in enumerate(zip(((4,), (4, 2), (4, 4), (4,)), SCENARIOS, strict=True), 1):
+        tree, space, wrong = CellTree(chain.cell, servers, scenario.bits), scenario.space, 0
+        products = mesh_products(chain)
+        count = min(space.size, QUICK_INPUTS) if quick else space.size
+        for start in range(0, count, CHUNK):
+            index = np.arange(start, min(start + CHUNK, count))
+            codes = space.codes(index if count == space.size else index * (space.size // count))
+            wrong += int(np.sum(tree.run(codes, products) != quantised_mean(codes)))
+        yield at_most(f"{name}, scenario {number}, through meshes: wrong of {count:,}", wrong, "", 0)
+        yield figure(f"{name}, scenario {number}: MZIs", tree.mzis("sigma_u"), "MZIs")
+        yield figure(f"{name}, scenario {number}: of the paper's", tree.mzis("sigma_u") / scenario.mzis(), "")
+
+
+def constructed_chain() -> "CellChain":
+    """Return four cells of four saturating units, every layer in blocks of two ports."""
+    from optinc_hw.onn import CellChain, build_cell, widen_to_sigma_u
+
+    return CellChain(widen_to_sigma_u(build_cell(slope=8.0), (2, 8, 2)), 4, 8)
+
+
 def tolerance() -> "Iterator[Row]":
     """Symbol error rates on simulated chips, and the largest error of each kind at a rate of 1e-3."""
     from _harness import at_most, figure
 
-    from optinc_hw.onn import ChipErrors, build_exact, simulate_chips, widen_to_sigma_u
+    from optinc_hw.onn import (
+        CellChain,
+        ChipErrors,
+        build_cell,
+        build_exact,
+        load_trained,
+        simulate_chips,
+        widen_to_sigma_u,
+    )
 
     network = build_exact(4, 8, slope=8.0)
+    cells, trained = CellChain(build_cell(slope=8.0), 4, 8), load_trained("cell-4")[0]
     wide = widen_to_sigma_u(network, (4, 12, 12, 12, 12, 4))
     together = ChipErrors(phase_rad=0.01, amplitude=0.01, dac_bits=8)
     for form, chosen, copies in (
         ("svd", network, 1), ("svd", network, 4), ("re_u", network, 1), ("re_u", network, 6), ("sigma_u", wide, 1),
-        ("sigma_u", wide, 8),
+        ("sigma_u", wide, 8), ("svd", cells, 1), ("re_u", cells, 1), ("sigma_u", constructed_chain(), 1),
+        ("sigma_u", trained, 1),
     ):  # fmt: skip
         found = simulate_chips(chosen, together, form, chips=CHIPS, inputs=INPUTS, copies=copies)
-        name = f"{form}, {copies} x {found.mzis // copies} MZIs, {found.columns} columns"
+        kind = "chain, " if isinstance(chosen, CellChain) else ""
+        name = f"{kind}{form}, {copies} x {found.mzis // copies} MZIs, {found.columns} columns"
         wanted = f"{name}: symbol error rate at 0.01 rad, 1 % and 8 bits"
-        if (form, copies) == ("svd", 4):
+        if (form, copies) == ("svd", 4) or chosen is cells:
             yield at_most(wanted, found.rate, "", LIMIT)
             yield at_most(f"{name}: MZIs", found.mzis, "MZIs", 2500)
         else:
             yield figure(wanted, found.rate, "")
         yield figure(f"{name}: the same, worst chip", float(found.rates.max()), "")
-        for kind in ("phase_rad", "coupler_rad", "crosstalk", "amplitude"):
-            yield figure(f"{name}: {kind} at {LIMIT:g}", largest(chosen, kind, form, copies), "")
+        for error in ("phase_rad", "coupler_rad", "crosstalk", "amplitude"):
+            yield figure(f"{name}: {error} at {LIMIT:g}", largest(chosen, error, form, copies), "")
         yield figure(f"{name}: bits at {LIMIT:g}", fewest_bits(chosen, form, copies), "bits")
 
 
-def largest(network: "OpticalNetwork", kind: str, form: str, copies: int) -> float:
+def largest(network: "OpticalNetwork | CellChain", kind: str, form: str, copies: int) -> float:
     """Largest error of one kind with which the symbol error rate is at most 1e-3, to 5 %."""
     from optinc_hw.onn import ChipErrors, simulate_chips
 
@@ -156,7 +224,7 @@ def largest(network: "OpticalNetwork", kind: str, form: str, copies: int) -> flo
     return low
 
 
-def fewest_bits(network: "OpticalNetwork", form: str, copies: int) -> int:
+def fewest_bits(network: "OpticalNetwork | CellChain", form: str, copies: int) -> int:
     """Fewest bits of the phases with which the symbol error rate is at most 1e-3; all chips are alike then."""
     from optinc_hw.onn import ChipErrors, simulate_chips
 
@@ -170,26 +238,70 @@ def fewest_bits(network: "OpticalNetwork", form: str, copies: int) -> int:
 
 
 def training(quick: bool) -> "Iterator[Row]":
-    """Training from random blocks, every layer approximated."""
+    """Training from random blocks, every layer approximated: cells, and a network of some seeds."""
+    from dataclasses import replace
+
     from _harness import at_least, at_most, figure
 
-    from optinc_hw.onn import SCENARIOS, enumerate_inputs
-    from optinc_hw.onn.training import TrainingSettings, train_network
+    from optinc_hw.onn import SCENARIOS, CellChain, enumerate_inputs
+    from optinc_hw.onn.training import CELL_SETTINGS, TrainingSettings, train_cell, train_network
 
-    sizes = (4, 32, 32, 32, 32, 32, 4)
-    settings = TrainingSettings(sizes, epochs=200 if quick else 1500)
-    begun = time.process_time()
-    trained = train_network(SCENARIOS[0].space, settings)
-    found = enumerate_inputs(trained.network)
-    name = f"scenario 1, trained {'-'.join(map(str, sizes))}, {trained.epochs} epochs"
-    yield figure(f"{name}: CPU time", time.process_time() - begun, "s")
-    yield at_most(f"{name}: MZIs", trained.network.mzis("sigma_u"), "MZIs", 2500)
-    if quick:
-        yield figure(f"{name}: wrong of {found.inputs:,}", found.wrong, "")
-        yield figure(f"{name}: margin", found.margin, "")
-    else:
+    small = replace(CELL_SETTINGS, sizes=(2, 16, 16, 2), epochs=4000, rate=2e-2, seed=1)
+    for settings, most, least in ((small, 800, 0.2), (CELL_SETTINGS, 2500, 0.4)):
+        begun = time.process_time()
+        chain = CellChain(train_cell(4, settings).cell, 4, 8)
+        spent, found = time.process_time() - begun, enumerate_inputs(chain)
+        name = f"scenario 1, trained cells {'-'.join(map(str, chain.sizes))}"
+        yield figure(f"{name}: CPU time", spent, "s")
+        yield at_most(f"{name}: MZIs", chain.mzis("sigma_u"), "MZIs", most)
         yield at_most(f"{name}: wrong of {found.inputs:,}", found.wrong, "", 0)
-        yield at_least(f"{name}: margin", found.margin, "", 0.4)
+        yield at_least(f"{name}: margin", found.margin, "", least)
+        yield at_least(f"{name}: proved margin, any number of bits", chain.margin, "", least)
+    sizes = (4, 32, 32, 32, 32, 32, 4)
+    for seed in range(1 if quick else 3):
+        begun = time.process_time()
+        trained = train_network(SCENARIOS[0].space, TrainingSettings(sizes, epochs=200 if quick else 1000, seed=seed))
+        found = enumerate_inputs(trained.network)
+        name = f"scenario 1, trained {'-'.join(map(str, sizes))}, seed {seed}, {trained.epochs} epochs"
+        yield figure(f"{name}: CPU time", time.process_time() - begun, "s")
+        yield at_most(f"{name}: MZIs", trained.network.mzis("sigma_u"), "MZIs", 2500)
+        if quick:
+            yield figure(f"{name}: wrong of {found.inputs:,}", found.wrong, "")
+            yield figure(f"{name}: margin", found.margin, "")
+        else:
+            yield at_most(f"{name}: wrong of {found.inputs:,}", found.wrong, "", 0)
+            yield at_least(f"{name}: margin", found.margin, "", 0.4)
+
+
+def methods(quick: bool) -> "Iterator[Row]":
+    """The paper's way of training beside ours, and matrices for Re(U) with and without a penalty on their norms."""
+    from dataclasses import replace
+
+    from _harness import figure
+
+    from optinc_hw.onn import SCENARIOS, CellChain, ChipErrors, enumerate_inputs, simulate_chips
+    from optinc_hw.onn.training import CELL_SETTINGS, TrainingSettings, train_cell, train_network
+
+    usual = TrainingSettings((4, 32, 32, 32, 32, 32, 4), epochs=100 if quick else 400, enough=None)
+    for name, settings in {
+        "manifold, margin loss": usual,
+        "manifold, two-stage loss": replace(usual, loss="two_stage"),
+        "projection, margin loss": replace(usual, method="projection"),
+        "projection, two-stage loss (the paper's)": replace(usual, method="projection", loss="two_stage"),
+    }.items():
+        begun = time.process_time()
+        found = enumerate_inputs(train_network(SCENARIOS[0].space, settings).network)
+        yield figure(f"{name}, {usual.epochs} epochs: wrong of {found.inputs:,}", found.wrong, "")
+        yield figure(f"{name}, {usual.epochs} epochs: CPU time", time.process_time() - begun, "s")
+    for penalty in (0.0, 1e-4, 1e-3):
+        cell = train_cell(4, replace(CELL_SETTINGS, method="free", spectral=penalty, epochs=1500)).cell
+        chain = CellChain(cell, 4, 8)
+        name = f"free cells as Re(U), spectral penalty {penalty:g}"
+        yield figure(f"{name}: wrong of 28,561", enumerate_inputs(chain).wrong, "")
+        for errors in (ChipErrors(phase_rad=0.002), ChipErrors(amplitude=0.005)):
+            found = simulate_chips(chain, errors, "re_u", chips=CHIPS, inputs=INPUTS // 4)
+            kind = "0.002 rad" if errors.phase_rad else "0.5 % amplitude"
+            yield figure(f"{name}: symbol error rate at {kind}", found.rate, "")
 
 
 if __name__ == "__main__":
