@@ -267,6 +267,9 @@ def _uniform(network: OpticalNetwork | Cell) -> TilePlan:
     tiles, plans, spare = [], [], np.zeros(network.inputs)
     for index, layer in enumerate(network.layers):
         centre, half = centred(layer, spare)
+        # Most signals of trained ReLUs are small, and noise is a part of what is sent: so they are sent from 0 up.
+        bare = layer.step == 0.0
+        centre, half = np.where(bare, layer.low, centre), np.where(bare, layer.high - layer.low + spare, half)
         width = np.full(len(half), half.max())
         rows, columns = layer.weight.shape
         side = min(rows, columns)
