@@ -23,6 +23,7 @@ from optinc_hw.photonics import realise
 EXPECTED = {
     "cell-4": (2500, 0.4, [(4, 8), (2, 8)]),
     "cell-4-small": (800, 0.4, [(4, 8)]),
+    "cell-4-tiny": (160, 0.34, [(4, 8)]),
     "network-4": (2500, 0.4, [(4, 8)]),
 }
 
@@ -57,7 +58,7 @@ def test_shipped_cells_are_proved_for_any_number_of_bits(name):
     assert found.margin == pytest.approx(network.margin, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["cell-4", "cell-4-small"])
+@pytest.mark.parametrize("name", ["cell-4", "cell-4-small", "cell-4-tiny"])
 @pytest.mark.parametrize(("servers", "bits"), [((4, 2), 8), ((4, 4), 8), ((4,), 16)])
 def test_one_shipped_cell_serves_scenarios_2_to_4(name, servers, bits):
     network, _ = load_trained(name)

@@ -19,7 +19,7 @@ _NETWORK = "optinc-network/1"
 _CHAIN = "optinc-chain/1"
 _ARRAYS = ("weight", "bias", "low", "high", "step", "slack")
 
-TRAINED = ("cell-4", "cell-4-small", "network-4")
+TRAINED = ("cell-4", "cell-4-small", "cell-4-tiny", "network-4")
 """Names of the networks that come with the package, see `load_trained`."""
 
 
@@ -102,9 +102,9 @@ def load_trained(name: str) -> tuple[OpticalNetwork | CellChain, dict[str, Any]]
     name
         One of `TRAINED`:
 
-        ``"cell-4"``, ``"cell-4-small"``
-            Chains of cells of 624 and 184 MZIs, four of them for 4 servers and 8 bits. They serve any number of bits,
-            and 2 servers, too: ``dataclasses.replace(chain, bits=16)``; for more servers see `CellTree`.
+        ``"cell-4"``, ``"cell-4-small"``, ``"cell-4-tiny"``
+            Chains of cells of 624, 184 and 39 MZIs, four of them for 4 servers and 8 bits. They serve any number of
+            bits, and 2 servers, too: ``dataclasses.replace(chain, bits=16)``; for more servers see `CellTree`.
         ``"network-4"``
             One network of 2 272 MZIs for 4 servers and 8 bits.
 
