@@ -28,10 +28,14 @@ STARTS = 3
 """Most tries of a start."""
 POOR_START = 0.28
 """Total variation distance of a start's own check above which it is tried again; fits mend smaller errors."""
+NEAR = 0.2
+"""Total variation distance of a start's own check up to which fits need no coarse stages."""
 BATCHES = (0.25, 0.6, 1.0)
 """Share of the random settings that is measured by each fit: later batches are chosen with a better twin."""
 SMALL, MANY_SAMPLES, FEW_SAMPLES = 8, 12, 3
 """Posterior samples of meshes up to a small number of ports, and of larger ones."""
+LARGE, LARGE_PRODUCTS = 24, 60
+"""Ports beyond which one posterior sample has to do, and products that it may take."""
 CANDIDATES, SAMPLES_PER_PORT = 3, 2
 """Random settings from which each one is chosen, and posterior samples that say how unsure the twin is of them."""
 MOST_PORTS_IN_BATCHES = 8
@@ -122,18 +126,18 @@ def calibrate_mesh(
     batches = BATCHES if probe.layout.ports <= MOST_PORTS_IN_BATCHES else (1.0,)
     first, *more = np.diff(np.round(np.array([0.0, *batches]) * room).astype(int)).tolist()
     data = start.data.joined(measure_random(probe, start.parameters, rng, "random settings", first, progress))
-    fit = _kept(keep, data, start.parameters, noise, None, 1, progress)
+    fit = _kept(keep, data, start, noise, None, 1, progress)
     for count in filter(None, more):
         settings = _telling(probe, fit, data, noise, rng, count)
         data = data.joined(measure(probe, *settings, "random settings", progress))
-        fit = _kept(keep, data, start.parameters, noise, fit, 1, progress)
+        fit = _kept(keep, data, start, noise, fit, 1, progress)
     residual = residual_over_noise_of(fit.parameters, judges, noise)
     tvd = total_variation_of(fit.parameters, judges)
     posterior = MeshPosterior(fit, data, noise)
-    samples = posterior.samples(MANY_SAMPLES if probe.layout.ports <= SMALL else FEW_SAMPLES, rng)
+    samples = _samples(posterior, probe.layout.ports, rng)
     expected = posterior.expected_residual(samples, judges.power_w, judges.lit)
     data = data.joined(judges)
-    fit = _kept(keep, data, start.parameters, noise, fit, 0, progress)
+    fit = _kept(keep, data, start, noise, fit, 0, progress)
     return MeshCalibration(fit, start, noise, data, residual, tvd, expected, posterior.heater_sigmas(samples))
 
 
@@ -225,11 +229,18 @@ def total_variation_of(parameters: TwinParameters, data: MeshData) -> float:
     return float(0.5 * np.abs(told - seen).sum(axis=1).mean())
 
 
+def _samples(posterior: MeshPosterior, ports: int, rng: np.random.Generator) -> Array:
+    if ports > LARGE:
+        return posterior.samples(1, rng, LARGE_PRODUCTS)
+    return posterior.samples(MANY_SAMPLES if ports <= SMALL else FEW_SAMPLES, rng)
+
+
 def _kept(
-    keep: Keep, data: MeshData, start: TwinParameters, noise: NoiseModel, before: MeshFit | None, rounds: int,
+    keep: Keep, data: MeshData, start: Start, noise: NoiseModel, before: MeshFit | None, rounds: int,
     progress: Progress,
 ) -> MeshFit:  # fmt: skip
     """Fit all readings so far, from the start or on from the fit before; learn the prior widths in so many rounds."""
+    begin = None if start.doubt or start.check_tvd > NEAR else start.warmed
 
     def on_step(step: int, chi: float) -> None:
         del chi
@@ -237,7 +248,7 @@ def _kept(
 
     def compute() -> Arrays:
         if before is None:
-            found = fit_mesh(data, start, noise, on_step, rounds=rounds)
+            found = fit_mesh(data, start.parameters, noise, on_step, rounds=rounds, begin=begin)
         else:
             found = refit(before, data, noise, on_step, rounds)
         return {
@@ -247,13 +258,14 @@ def _kept(
         }  # fmt: skip
 
     inputs = {
-        "power_w": data.power_w, "lit": data.lit, "readings_w": data.readings_w, "offset": start.offset,
+        "power_w": data.power_w, "lit": data.lit, "readings_w": data.readings_w, "offset": start.parameters.offset,
         "noise": np.array([noise.relative, noise.floor_w]), "rounds": np.array(rounds),
         "vector": np.empty(0) if before is None else before.vector,
+        "begin": np.empty(0) if begin is None else begin.offset,
     }  # fmt: skip
     found = keep("mesh fit", inputs, compute)
     widths = PriorWidths(*(float(value) for value in found["widths"]))
-    space = MeshSpace(start, found["reference_power_w"], widths, BLOCKS, float(found["reach"]))
+    space = MeshSpace(start.parameters, found["reference_power_w"], widths, BLOCKS, float(found["reach"]))
     return MeshFit(
         space.twin(found["vector"]), float(found["chi"]), int(found["steps"]), found["spoilt"], space,
         found["vector"],

@@ -30,8 +30,8 @@ _EXACT_BELOW = 15.0
 _HALVINGS = 6
 _PASSES = 3
 _DARK = np.finfo(float).tiny
-_ROUGH, _FINE = (0.07, 60), (0.03, 120)
-"""Tolerance and most steps of the inner solver, far from the true noise and near it."""
+_ROUGH, _FINE = (0.07, 60), 0.03
+"""Tolerance and most steps of the inner solver far from the true noise, and its tolerance near that."""
 _ENOUGH = 1e-3
 """What the inner solver may leave of the cost, per reading."""
 
@@ -48,11 +48,14 @@ class Effort:
         Whether the stage ends with the true noise instead of one inflated by what the model does not yet explain.
     gain
         Relative fall of chi below which the stage has ended.
+    products
+        Most products with the matrix that a step near the true noise takes.
     """
 
     max_steps: int
     exact: bool
     gain: float
+    products: int = 120
 
 
 class Readings:
@@ -148,7 +151,8 @@ def descend(
             exact, level = True, sum(chi < limit for limit in _SKIPPED_BELOW)
         before = chi
         share = _EXACT_SHARES[min(level, last)] if exact else _ROUGH_SHARES[min(steps, len(_ROUGH_SHARES) - 1)]
-        moved = _step(space, readings, point, residual, readings.weight(residual, share), exact)
+        inner = (_FINE, effort.products) if exact else _ROUGH
+        moved = _step(space, readings, point, residual, readings.weight(residual, share), inner)
         if moved is None:
             if level >= last if exact else not effort.exact:
                 return Descent(vector, chi, steps)
@@ -159,18 +163,21 @@ def descend(
 
 
 def _step(
-    space: MeshSpace, readings: Readings, point: MeshPoint, residual: Array, weight: Array, exact: bool
+    space: MeshSpace,
+    readings: Readings,
+    point: MeshPoint,
+    residual: Array,
+    weight: Array,
+    inner: tuple[float, int],
 ) -> MeshPoint | None:
     """Return a point with a lower cost, or None if the step, however short, finds none."""
-    equations = NormalEquations(space, point, weight)
+    equations = NormalEquations(space, point, weight, single=True)
     shift = point.vector - space.centre
-    tolerance, most = _FINE if exact else _ROUGH
     step, _ = conjugate_gradients(
         equations.multiply,
         equations.preconditioner(),
         equations.right_side(residual, shift),
-        tolerance,
-        most,
+        *inner,
         _ENOUGH * readings.count,
     )
     cost = _cost(space, residual * weight, shift)

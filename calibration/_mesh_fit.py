@@ -26,13 +26,17 @@ _SHARED = (*_OFFSETS, "efficiency", "common_efficiency", "common_eta", "common_l
 _ETA_STARTS = (0.0, 0.06, -0.06)
 _COARSE, _SHARED_EFFORT = Effort(5, False, 0.03), Effort(4, False, 0.03)
 _ALL, _MORE, _EXACT = Effort(12, False, 0.2), Effort(4, False, 0.2), Effort(6, True, 0.06)
+_ASTRAY = 0.03
+"""Share of light at wrong outputs above which a fit has not found its way."""
 _FEW_PER_PORT = 50
 """Readings per port that the coarse stages look at."""
 _SPOILT = 12.0
 """A reading whose residual over noise is this much more than the median one's may be spoilt by a fault."""
 _GROSS, _GROSS_SHARE = 10.0, 0.006
 """A grossly wrong reading misses this many times the median share of its power, and of this share."""
-_SAMPLE = (0.03, 150)
+_LARGE, _LARGE_EXACT = 24, Effort(2, True, 0.06, 80)
+"""Ports beyond which products are dear, and readings too few to resolve what further ones would."""
+_SAMPLE, _LARGE_SAMPLE = (0.03, 150), (0.03, 60)
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def fit_mesh(
     rounds: int = 2,
     reach: float = 10.0,
     seed: int = 0,
+    begin: TwinParameters | None = None,
 ) -> MeshFit:
     """Fit the twin of a bare mesh to output powers, one lit port a reading.
 
@@ -113,6 +118,9 @@ def fit_mesh(
         Distance in pitches up to which single heat paths are fitted.
     seed
         Of the posterior samples from which widths are learned.
+    begin
+        A twin that knows phases and mean crosstalk so well that all parameters may be fitted at once. If that does not
+        explain the readings, or without it, the fit begins with coarse stages.
 
     Returns
     -------
@@ -127,7 +135,9 @@ def fit_mesh(
     """
     _check(data, start)
     with _one_thread():
-        return _Fitter(data, start, noise, on_step, frozenset(free)).run(widths or PriorWidths(), rounds, reach, seed)
+        return _Fitter(data, start, noise, on_step, frozenset(free)).run(
+            widths or PriorWidths(), rounds, reach, seed, begin
+        )
 
 
 def refit(
@@ -189,24 +199,34 @@ class _Fitter:
         self._on_step, self._steps = on_step, 0
         self._readings = Readings(data, noise)
         self._spoilt = np.zeros(len(data), dtype=np.bool_)
+        self._large = start.ports > _LARGE
 
-    def run(self, widths: PriorWidths, rounds: int, reach: float, seed: int) -> MeshFit:
-        """Fit from a rough start."""
+    def run(self, widths: PriorWidths, rounds: int, reach: float, seed: int, begin: TwinParameters | None) -> MeshFit:
+        """Fit from the rough start, or from a twin that is near."""
         space = MeshSpace(self._start, self._data.power_w.mean(axis=0), widths, self._free, reach)
-        rng = np.random.default_rng(seed)
-        vector = self._coarse(space, rng)
-        vector = self._descend(space, vector, _ALL).vector
+        rng, ends = np.random.default_rng(seed), list[Descent]()
+        if begin is not None:
+            ends.append(self._descend(space, space.vector(begin), _ALL))
+        if not ends or self._astray(space, ends[0].vector) > _ASTRAY:
+            ends.append(self._descend(space, self._coarse(space, rng), _ALL))
+        vector = min(ends, key=lambda end: end.chi).vector
         self._leave_out(space, vector)
         return self.finish(space, vector, rounds, rng)
 
+    def _astray(self, space: MeshSpace, vector: Array) -> float:
+        """Return the share of all light that is predicted at wrong outputs."""
+        residual = self._readings.residual(self._readings.point(space, vector))
+        return float(0.5 * np.abs(residual).sum() / np.nansum(self._data.readings_w))
+
     def finish(self, space: MeshSpace, vector: Array, rounds: int, rng: np.random.Generator) -> MeshFit:
         """Fit with the true noise and learn the widths."""
+        effort = _LARGE_EXACT if self._large else _EXACT
         for _ in range(rounds):
             space = space.with_widths(learn_widths(space, vector, self._deviations(space, vector, rng)))
-            end = self._descend(space, vector, _EXACT)
+            end = self._descend(space, vector, effort)
             vector = end.vector
         if not rounds or self._leave_out(space, vector, exact=True):
-            end = self._descend(space, vector, _EXACT)
+            end = self._descend(space, vector, effort)
         return MeshFit(space.twin(end.vector), end.chi, self._steps, np.flatnonzero(self._spoilt), space, end.vector)
 
     def resume(self, fit: MeshFit, rounds: int) -> MeshFit:
@@ -241,8 +261,8 @@ class _Fitter:
         readings = self._readings
         point = readings.point(space, vector)
         weight = readings.weight(readings.residual(point), 0.0)
-        equations = NormalEquations(space, point, weight)
-        return equations.sample(equations.preconditioner(), rng, *_SAMPLE)[None]
+        equations = NormalEquations(space, point, weight, single=True)
+        return equations.sample(equations.preconditioner(), rng, *(_LARGE_SAMPLE if self._large else _SAMPLE))[None]
 
     def _leave_out(self, space: MeshSpace, vector: Array, *, exact: bool = False) -> bool:
         """Leave out readings that a fault has spoilt and say whether these are others than before.

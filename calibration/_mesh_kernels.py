@@ -11,6 +11,8 @@ Derivatives use ``dC/d eta = i [[0, 1], [1, 0]] C``. Nothing here checks its arg
 Readings are handled in groups of ``LANES``, real and imaginary parts apart: arrays of phases are ``(H, G LANES)``,
 fields ``(G, n, 2, LANES)``, and a record of an MZI and a group has ``RECORD`` rows of lanes: E, F, upper and lower
 field.
+
+All arrays of real numbers that one kernel takes are of one type, float64 or float32.
 """
 
 # Flat pieces and offsets that are constants: so LLVM proves that rows of lanes do not overlap, and vectorises.
@@ -93,7 +95,7 @@ def push(modes, theta, phi, couplers, loss, record, reach, d_phase, d_arm, d_eta
     ``d_eta`` (K, 2) and ``d_loss`` (K,) angles and logarithms of transmissions. ``out`` receives the changes
     (G, n, 2 LANES).
     """
-    element = np.empty(5)
+    element = np.empty(5, dtype=out.dtype)
     for g in range(len(out)):
         fields = out[g].reshape(-1)
         fields[:] = 0.0
@@ -170,7 +172,7 @@ def pull(modes, theta, phi, couplers, loss, record, reach, cotangent, g_phase, g
     ``cotangent`` (G, n, 2 LANES) is overwritten; ``g_phase`` (H, G LANES) receives the gradients of each reading,
     ``g_element`` (K, 5) sums over readings: both loss exponents, eta_in, eta_out, log transmission.
     """
-    slots = np.empty(SLOTS * _W)
+    slots = np.empty(SLOTS * _W, dtype=record.dtype)
     g_element[:] = 0.0
     for g in range(len(cotangent)):
         covector = cotangent[g].reshape(-1)
@@ -223,6 +225,42 @@ def rows(modes, couplers, loss, record, reach, out, scale, jacobian):
                     )
                 else:
                     jacobian[g, j, k] = 0.0
+
+
+@njit(**OPTIONS)
+def sketch(modes, theta, phi, couplers, loss, record, reach, cotangent, first, into):
+    """Differentiate ``Re(cotangent . outputs)`` of each reading by all elements of the MZIs.
+
+    Parameters
+    ----------
+    modes, theta, phi, couplers, loss, record, reach
+        As for `push`.
+    cotangent
+        Covectors (G, n, 2 LANES); overwritten.
+    first
+        First columns of eta (2K), log transmissions (K) and loss exponents (2K); phases (H) come first.
+    into
+        Receives a row (G LANES, ...) for each reading.
+    """
+    slots = np.empty(SLOTS * _W, dtype=record.dtype)
+    for g in range(len(cotangent)):
+        covector = cotangent[g].reshape(-1)
+        part = into[g * _W : (g + 1) * _W]
+        for k in range(len(modes) - 1, -1, -1):
+            if reach[g, k]:
+                m = modes[k]
+                _back(record[g, k], covector[2 * m * _W : (2 * m + 4) * _W], slots, couplers[k], loss[k])
+            else:
+                slots[:] = 0.0
+            eta, log_t, arm = first[0] + 2 * k, first[1] + k, first[2] + 2 * k
+            for w in range(_W):
+                part[w, theta[k]] = slots[w]
+                part[w, phi[k]] = slots[_W + w]
+                part[w, arm] = slots[2 * _W + w]
+                part[w, arm + 1] = slots[3 * _W + w]
+                part[w, eta] = slots[4 * _W + w]
+                part[w, eta + 1] = slots[5 * _W + w]
+                part[w, log_t] = slots[6 * _W + w]
 
 
 @njit(**OPTIONS)

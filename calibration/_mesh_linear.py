@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration import _mesh_kernels as kernels
+from calibration._mesh_jacobian import Lanes, MeshJacobian
 from calibration._mesh_space import MeshSpace
 from calibration._session import Array
 
@@ -67,7 +68,7 @@ class MeshPoint:
 
     def __init__(self, space: MeshSpace, vector: Array, power_w: Array, lit: NDArray[np.intp]) -> None:
         self.space, self.vector, self._power_w, self._lit = space, vector, power_w, lit
-        self._lanes = _Lanes(lit)
+        self._lanes = Lanes(lit)
         start, piece = space.start, {name: vector[place] for name, place in space.slices.items()}
         layout = start.layout
         self._modes, self._theta, self._phi = layout.mesh.modes, layout.mesh_theta, layout.mesh_phi
@@ -120,77 +121,43 @@ class MeshPoint:
     @cached_property
     def _neighbour_square(self) -> Array:
         """Own phases times what the neighbours dissipate, less those at the reference powers."""
-        heat = self.space.start.neighbour_heat
+        heat = self.space.neighbour_heat
         return np.asarray(self._heat * (heat @ self._heat) - self._rest * (heat @ self._rest))
+
+    def drive_moments(self) -> Array:
+        """Means (4, H) over the readings of what heaters do: drive squared, drive times square, squares squared.
+
+        The third are of own squares, the last of what neighbours bend.
+        """
+        count = len(self._lit)
+        drive = self.drive
+        if not self._bends:
+            return np.concatenate([np.einsum("hb,hb->h", drive, drive)[None] / count, np.zeros((3, len(drive)))])
+        own, beside = self._own_square, self._neighbour_square
+        pairs = ((drive, drive), (drive, own), (own, own), (beside, beside))
+        return np.stack([np.einsum("hb,hb->h", one, other) / count for one, other in pairs])
+
+    @cached_property
+    def jacobian(self) -> MeshJacobian:
+        """Products with the Jacobian in double precision."""
+        return MeshJacobian(
+            self.space, self._lanes, self._lit, self._couplers, self._loss, self._record, self._reach, self._out,
+            self._scale, self.predicted, self.drive, self.crosstalk, self._own_square if self._bends else None,
+            self._neighbour_square if self._bends else None, self._curvature,
+        )  # fmt: skip
+
+    @cached_property
+    def single_jacobian(self) -> MeshJacobian:
+        """Products with the Jacobian in single precision."""
+        return self.jacobian.in_single()
 
     def apply(self, vector: Array) -> Array:
         """Multiply by the Jacobian: changes (B, n) of the powers in W."""
-        piece = {name: vector[place] for name, place in self.space.slices.items()}
-        efficiency = piece["efficiency"] + piece["common_efficiency"]
-        phases = (self.space.crosstalk_change(vector) + self.crosstalk * efficiency) @ self.drive
-        phases += piece["offset"][:, None]
-        if self._bends:
-            bend = 2.0 * self._curvature * efficiency + piece["second_order"][0] + piece["curvature"]
-            kernels.add_bends(phases, self._own_square, bend, self._neighbour_square, piece["second_order"][1])
-        change = np.empty_like(self._out)
-        kernels.push(
-            self._modes,
-            self._theta,
-            self._phi,
-            self._couplers,
-            self._loss,
-            self._record,
-            self._reach,
-            phases,
-            piece["arm_loss"].reshape(-1, 2),
-            piece["common_eta"] + piece["eta"].reshape(-1, 2),
-            piece["common_loss"] + piece["loss"],
-            change,
-        )
-        (real, imaginary), (d_real, d_imaginary) = self._parts(self._out), self._parts(change)
-        light = self._lanes.ungroup(2.0 * self._scale * (real * d_real + imaginary * d_imaginary))
-        return light + 2.0 * self.predicted * (piece["output"] + piece["input"][self._lit, None])
+        return self.jacobian.apply(vector)
 
     def apply_transposed(self, weights: Array) -> Array:
         """Multiply weights (B, n) of the powers by the transposed Jacobian."""
-        by_phase, by_element = np.empty(self.drive.shape), np.empty((len(self._modes), 5))
-        factor = 2.0 * self._scale * self._lanes.group(weights)
-        real, imaginary = self._parts(self._out)
-        kernels.pull(
-            self._modes,
-            self._theta,
-            self._phi,
-            self._couplers,
-            self._loss,
-            self._record,
-            self._reach,
-            np.concatenate([factor * real, -factor * imaginary], axis=-1),
-            by_phase,
-            by_element,
-        )
-        by_matrix = by_phase @ self.drive.T
-        by_efficiency = np.sum(self.crosstalk * by_matrix, axis=0)
-        gradient, place = np.empty(self.space.size), self.space.slices
-        gradient[place["second_order"]] = gradient[place["curvature"]] = 0.0
-        if self._bends:
-            own = np.empty(len(by_phase))
-            by_neighbours = kernels.sum_bends(by_phase, self._own_square, self._neighbour_square, own)
-            by_efficiency += 2.0 * self._curvature * own
-            gradient[place["curvature"]] = own
-            gradient[place["second_order"]] = own.sum(), by_neighbours
-        gradient[place["offset"]] = by_phase.sum(axis=1)
-        gradient[place["efficiency"]] = by_efficiency
-        gradient[place["common_efficiency"]] = by_efficiency.sum()
-        gradient[place["arm_loss"]] = by_element[:, :2].ravel()
-        gradient[place["eta"]] = by_element[:, 2:4].ravel()
-        gradient[place["common_eta"]] = by_element[:, 2:4].sum()
-        gradient[place["loss"]] = by_element[:, 4]
-        gradient[place["common_loss"]] = by_element[:, 4].sum()
-        light = 2.0 * weights * self.predicted
-        gradient[place["output"]] = light.sum(axis=0)
-        gradient[place["input"]] = np.bincount(self._lit, light.sum(axis=1), minlength=self.space.start.ports)
-        self.space.crosstalk_gradient(by_matrix, gradient)
-        return gradient
+        return self.jacobian.apply_transposed(weights)
 
     def dense_rows(self) -> tuple[Array, Array]:
         """Differentiate every power by all parameters but single heat paths.
@@ -232,44 +199,3 @@ class MeshPoint:
         index = np.arange(readings)
         dense[index[:, None], each, (place["input"].start + self._lit)[:, None]] = 2.0 * self.predicted
         return by_phase, dense
-
-
-class _Lanes:
-    """Readings sorted by lit port and dealt to groups of lanes; lanes left over are dark."""
-
-    def __init__(self, lit: NDArray[np.intp]) -> None:
-        count, width = len(lit), kernels.LANES
-        self._order = np.argsort(lit, kind="stable")
-        self._place = np.empty(count, dtype=np.intp)
-        self._place[self._order] = np.arange(count)
-        self._groups = -(-count // width)
-        padded = np.full(self._groups * width, -1, dtype=np.int64)
-        padded[:count] = lit[self._order]
-        self.lit = padded.reshape(-1, width)
-
-    def spread(self, values: Array) -> Array:
-        """Sort rows (B, ...) into lanes (G LANES, ...)."""
-        spread = np.zeros((self.lit.size, *values.shape[1:]))
-        spread[: len(values)] = values[self._order]
-        return spread
-
-    def gather(self, values: Array) -> Array:
-        """Return columns (..., G LANES) as rows (B, ...) in the order of the readings."""
-        return np.asarray(values.T[self._place])
-
-    def group(self, values: Array) -> Array:
-        """Sort rows (B, n) into groups (G, n, LANES)."""
-        grouped = self.spread(values).reshape(self._groups, kernels.LANES, -1)
-        return np.ascontiguousarray(grouped.transpose(0, 2, 1))
-
-    def ungroup(self, values: Array) -> Array:
-        """Return groups (G, ..., LANES) as rows (B, ...) in the order of the readings."""
-        rows = np.moveaxis(values, -1, 1).reshape(self.lit.size, *values.shape[1:-1])
-        return np.asarray(rows[self._place])
-
-    def record(self, inner: NDArray[np.complex128], outer: NDArray[np.complex128]) -> Array:
-        """Return the records (G, K, RECORD LANES) of phase factors (K, G LANES), fields still empty."""
-        record = np.empty((self._groups, len(inner), kernels.RECORD, kernels.LANES))
-        for row, values in enumerate((inner.real, inner.imag, outer.real, outer.imag)):
-            record[:, :, row] = values.reshape(len(inner), self._groups, kernels.LANES).transpose(1, 0, 2)
-        return record.reshape(self._groups, len(inner), -1)

@@ -7,16 +7,22 @@ crosstalk.
 """
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from calibration._session import Array
 from calibration._space import HeatPaths
 from optinc_hw.photonics import TwinParameters
+
+Values = NDArray[np.floating[Any]]  # Any: of either precision
+_Float = TypeVar("_Float", bound=np.floating[Any])
 
 PROFILE_LENGTHS = (0.6, 1.5, 3.5)
 """Decay lengths in pitches of the exponentials that together are the mean crosstalk at a distance."""
@@ -25,6 +31,8 @@ BLOCKS = (
     "eta", "loss", "arm_loss", "output", "input", "crosstalk",
 )  # fmt: skip
 """Order of the blocks in the flat vector; all but the last form the dense block."""
+_ALIKE = 1e-3
+"""Combinations of profiles that differ by less, relatively, are not told apart."""
 _FROZEN = 1e-8
 """Prior width of a block that is not free, relative to its own."""
 
@@ -110,9 +118,10 @@ class MeshSpace:
         self.dense_size = self.slices["crosstalk"].start
         self.centre = np.zeros(self.size)
         self.centre[self.slices["offset"]] = start.phases(reference_power_w)
-        self.sigma = self._sigma()
 
-    def _sigma(self) -> Array:
+    @cached_property
+    def sigma(self) -> Array:
+        """Prior standard deviation of each parameter."""
         sigma = np.empty(self.size)
         for name, place in self.slices.items():
             width: float = getattr(self.widths, name)
@@ -128,11 +137,19 @@ class MeshSpace:
 
     def with_widths(self, widths: PriorWidths) -> "MeshSpace":
         """Return the space with other prior widths; vectors keep their meaning."""
-        return MeshSpace(self.start, self.reference_power_w, widths, self.free, self.reach)
+        return self._changed(widths, self.free)
 
     def with_free(self, free: Collection[str]) -> "MeshSpace":
         """Return the space with other blocks free; vectors keep their meaning."""
-        return MeshSpace(self.start, self.reference_power_w, self.widths, free, self.reach)
+        return self._changed(self.widths, free)
+
+    def _changed(self, widths: PriorWidths, free: Collection[str]) -> "MeshSpace":
+        """Return the space with other priors; heat paths and profiles take seconds in large meshes and are kept."""
+        space = copy(self)
+        space.widths, space.free = widths, frozenset(free)
+        for prior in ("sigma", "precision"):
+            space.__dict__.pop(prior, None)
+        return space
 
     @cached_property
     def profiles(self) -> Array:
@@ -146,22 +163,38 @@ class MeshSpace:
         return np.stack(made)
 
     @staticmethod
-    def _without_own(matrix: Array) -> Array:
+    def _without_own(matrix: NDArray[_Float]) -> NDArray[_Float]:
         """Clear the diagonal: a heater's heat on its own MZI's bare arm is part of its efficiency."""
         np.fill_diagonal(matrix, 0.0)
         return matrix
 
-    def crosstalk_change(self, vector: Array) -> Array:
-        """Crosstalk matrix (H, H), zero diagonal, of the profile and the single paths of a vector."""
-        single = self._without_own(self.paths.crosstalk(vector[self.slices["crosstalk"]]))
-        profile: Array = np.einsum("p,pkj->kj", vector[self.slices["profile"]], self.profiles)
-        return single + profile
+    @cached_property
+    def neighbour_heat(self) -> csr_array:
+        """Weights (H, H) of neighbours' heat, see `TwinParameters.neighbour_heat`."""
+        return csr_array(self.start.neighbour_heat)
 
-    def crosstalk_gradient(self, by_matrix: Array, into: Array) -> None:
+    @cached_property
+    def _as_single(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return self.paths.effect.astype(np.float32), self.profiles.astype(np.float32)
+
+    def _matrices(self, dtype: type[np.floating[Any]]) -> tuple[Values, Values]:
+        """Return what arms do to phases (H, arms), and the profiles, in the type asked for."""
+        return self._as_single if dtype == np.float32 else (self.paths.effect, self.profiles)
+
+    def crosstalk_change(self, vector: Array, dtype: type[np.floating[Any]] = np.float64) -> Values:
+        """Crosstalk matrix (H, H), zero diagonal, of the profile and the single paths of a vector."""
+        effect, profiles = self._matrices(dtype)
+        by_arm = np.zeros((effect.shape[1], len(effect)), dtype=dtype)
+        by_arm[self.paths.arm, self.paths.heater] = vector[self.slices["crosstalk"]]
+        single = self._without_own(effect @ by_arm)
+        return single + np.tensordot(vector[self.slices["profile"]].astype(dtype), profiles, 1)
+
+    def crosstalk_gradient(self, by_matrix: Values, into: Array) -> None:
         """Turn the gradient (H, H) by the crosstalk matrix into that by profile and single paths."""
+        effect, profiles = self._matrices(by_matrix.dtype.type)
         seen = self._without_own(by_matrix.copy())
-        into[self.slices["profile"]] = np.einsum("pkj,kj->p", self.profiles, seen)
-        into[self.slices["crosstalk"]] = (self.paths.effect.T @ seen)[self.paths.arm, self.paths.heater]
+        into[self.slices["profile"]] = np.tensordot(profiles, seen, 2)
+        into[self.slices["crosstalk"]] = (effect.T @ seen)[self.paths.arm, self.paths.heater]
 
     def efficiency(self, vector: Array) -> Array:
         """Efficiencies (H,) in rad/W."""
@@ -192,10 +225,7 @@ class MeshSpace:
         return replace(free, offset=piece["offset"] - free.phases(self.reference_power_w))
 
     def vector(self, twin: TwinParameters) -> Array:
-        """Return the vector of a twin that differs from the start in nothing but crosstalk-free elements.
-
-        Crosstalk of the twin beyond the start's is not looked at.
-        """
+        """Return the vector of a twin; of its crosstalk beyond the start's only what profiles can say."""
         start, vector = self.start, np.zeros(self.size)
         values = {
             "offset": twin.phases(self.reference_power_w),
@@ -210,6 +240,10 @@ class MeshSpace:
         }
         for name, value in values.items():
             vector[self.slices[name]] = value
+        beyond = twin.crosstalk - start.crosstalk
+        if beyond.any():
+            profiles = self.profiles.reshape(len(self.profiles), -1).T
+            vector[self.slices["profile"]] = np.linalg.lstsq(profiles, beyond.ravel(), rcond=_ALIKE)[0]
         return vector
 
 

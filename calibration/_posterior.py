@@ -102,25 +102,26 @@ class MeshPosterior:
         self._equations = NormalEquations(fit.space, self._point, self._weight)
         self._precondition = self._equations.preconditioner()
 
-    def samples(self, count: int, rng: np.random.Generator) -> Array:
-        """Draw deviations (count, size) of the flat vector from its best value."""
-        return np.stack([self._equations.sample(self._precondition, rng, *_SAMPLE) for _ in range(count)])
+    def samples(self, count: int, rng: np.random.Generator, products: int = _SAMPLE[1]) -> Array:
+        """Draw deviations (count, size) of the flat vector from its best value.
+
+        With less than the usual number of products with the matrix, directions that the data hardly see come out
+        narrower than they are.
+        """
+        equations = NormalEquations(self.fit.space, self._point, self._weight, single=True)
+        return np.stack([equations.sample(self._precondition, rng, _SAMPLE[0], products) for _ in range(count)])
 
     def heater_sigmas(self, samples: Array) -> tuple[Array, Array]:
         """Return standard deviations (H,) of phases at mean power in rad and of efficiencies in rad/W.
 
-        They come from a few samples, and from what they would be if single heat paths were known times a factor that
-        is the same for all heaters.
+        They come from a few samples, and from what the preconditioner knows of them times a factor that is the same
+        for all heaters.
         """
         place = self.fit.space.slices
         offset, own, common = place["offset"], place["efficiency"], place["common_efficiency"].start
-        known = self._precondition.dense_covariance()
-        spread = np.diagonal(known)
-        pieces = (
-            (samples[:, offset], spread[offset]),
-            (samples[:, own] + samples[:, [common]], spread[own] + spread[common] + 2.0 * known[own, common]),
-        )
-        phase, relative = (_spread(part, variance) for part, variance in pieces)
+        of_phases, of_efficiencies = self._precondition.variances()
+        phase = _spread(samples[:, offset], of_phases)
+        relative = _spread(samples[:, own] + samples[:, [common]], of_efficiencies)
         return phase, relative * self.fit.parameters.efficiency
 
     def covariance(self, which: Sequence[int]) -> Array:

@@ -66,6 +66,8 @@ class Start:
     ----------
     parameters
         Twin with offsets, common scale of efficiencies, mean coupler angle and port efficiencies; no crosstalk.
+    warmed
+        The same with mean crosstalk.
     verdicts
         One for each heater, in the layout's order.
     dead_detectors
@@ -83,6 +85,7 @@ class Start:
     """
 
     parameters: TwinParameters
+    warmed: TwinParameters
     verdicts: tuple[HeaterVerdict, ...]
     dead_detectors: tuple[str, ...]
     data: MeshData
@@ -150,7 +153,8 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
         doubt = f"random settings are predicted to a total variation distance of {tvd:.2f}; {expected:.2f} is expected"
     elif state.meeting and (unclear := [layout.heaters[layout.mesh_phi[k]] for k in _unclear(state)]):
         doubt = f"light known up to there does not fit {', '.join(unclear)}; phis behind may be wrong with them"
-    return Start(_twin(state, joint), verdicts, dead, state.data(), residuals, tvd, doubt)
+    twin = _twin(state, joint)
+    return Start(twin, _warmed(twin, joint.crosstalk), verdicts, dead, state.data(), residuals, tvd, doubt)
 
 
 def _independent(state: StartState, parts: Parts) -> Parts:
@@ -228,4 +232,16 @@ def _twin(state: StartState, filtered: StartFilter) -> TwinParameters:
         mesh_eta=nominal.mesh_eta + 0.5 * state.couplers.excess,
         gain=np.exp(filtered.light[:ports]),
         input_amplitude=np.sqrt(filtered.norm_w) * np.exp(0.5 * filtered.light[ports:]),
+    )
+
+
+def _warmed(twin: TwinParameters, crosstalk: Array) -> TwinParameters:
+    """Add mean crosstalk (H, H) to a twin whose phases hold without it at mid-range powers of all heaters."""
+    # What reaches a heater's own phase through bare arms is part of its efficiency.
+    own = 1.0 + np.diagonal(crosstalk)
+    return replace(
+        twin,
+        offset=twin.offset - crosstalk @ (np.pi * twin.layout.movable),
+        efficiency=twin.efficiency * own,
+        crosstalk=(crosstalk + np.eye(len(own))) / own,
     )

@@ -105,6 +105,13 @@ class JointFit(StartFilter):
         self._heat = replace(self._heat, variance=self._heat.variance * factor)
         self._prior[thetas] = 1.0 / self._bar_variance()
 
+    @property
+    def crosstalk(self) -> Array:
+        """Change (H, H) of the phases per heaters' own phase by mean crosstalk, in the layout's order."""
+        matrix = np.zeros((2 * self._count, 2 * self._count))
+        matrix[self._heat.upper] = np.tensordot(self._shared[: len(LENGTHS)], self._heat.mean, 1)
+        return matrix
+
     def settle(self) -> None:
         """Hand what all heaters share to the state: what is said of phases holds without crosstalk from then on."""
         state, layout, scale = self._state, self._state.probe.layout, float(self._shared[-2])

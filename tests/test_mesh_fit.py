@@ -89,6 +89,15 @@ def test_arm_loss_second_order_and_curvature_are_found():
     assert fit.widths.arm_loss == pytest.approx(0.02, rel=0.5)
 
 
+@pytest.mark.parametrize("turn", [0.1, 1.5])
+def test_a_fit_may_begin_at_a_twin_and_goes_back_to_coarse_stages_if_that_is_wrong(turn):
+    chip, _, data = fitted()
+    rng = np.random.default_rng(1)
+    begin = replace(chip, offset=chip.offset + turn * rng.standard_normal(len(chip.offset)))
+    fit = fit_mesh(data, rough(chip, rng), NOISE, quiet, rounds=1, begin=begin)
+    assert judged(chip, fit).chi < 2.5
+
+
 def test_steps_are_told():
     chip, _, data = fitted()
     told = []

@@ -89,6 +89,58 @@ def test_dense_rows_are_the_products_with_unit_vectors():
         np.testing.assert_allclose(rows[..., index], point.apply(unit), atol=1e-12)
 
 
+def test_products_in_single_precision_are_right_to_six_digits():
+    space, vector, power_w, lit, rng = random_point(readings=21, arm_loss=0.02, second_order=(2e-3, 1e-3))
+    point = MeshPoint(space, vector, power_w, lit)
+    direction = space.sigma * rng.standard_normal(space.size)
+    weights = rng.standard_normal(point.predicted.shape)
+    exact_change, exact_gradient = point.apply(direction), point.apply_transposed(weights)
+    change, gradient = (point.single_jacobian.apply(direction), point.single_jacobian.apply_transposed(weights))
+    np.testing.assert_allclose(change, exact_change, atol=3e-6 * np.abs(exact_change).max())
+    for place in space.slices.values():
+        largest = np.abs(exact_gradient[place]).max()
+        np.testing.assert_allclose(gradient[place], exact_gradient[place], atol=1e-5 * largest)
+
+
+def test_sketches_are_rows_of_the_jacobian():
+    space, vector, power_w, lit, rng = random_point(ports=3, readings=5, arm_loss=0.02)
+    point = MeshPoint(space, vector, power_w, lit)
+    weights, jacobian = rng.standard_normal(point.predicted.shape), point.jacobian
+    heaters, mzis = len(space.start.offset), len(space.start.mzi_transmission)
+    first = heaters + np.array([0, 2 * mzis, 3 * mzis])
+    rows = np.zeros((jacobian.lanes.lit.size, heaters + 5 * mzis))
+    jacobian.sketch(weights, first, rows)
+    _, dense = point.dense_rows()
+    by_vector = np.einsum("bj,bjp->bp", weights, dense)
+    blocks = ("offset", "eta", "loss", "arm_loss")
+    places = np.concatenate([np.arange(space.size)[space.slices[name]] for name in blocks])
+    np.testing.assert_allclose(rows[jacobian.lanes.rows], by_vector[:, places], atol=1e-12)
+
+
+def test_spaces_with_other_priors_keep_what_vectors_mean():
+    space, vector, *_ = random_point()
+    other = space.with_widths(PriorWidths(eta=0.05, crosstalk=0.003, length=2.5)).with_free({"offset", "eta"})
+    fresh = MeshSpace(
+        space.start, space.reference_power_w, PriorWidths(eta=0.05, crosstalk=0.003, length=2.5), {"offset", "eta"}
+    )
+    np.testing.assert_array_equal(other.sigma, fresh.sigma)
+    np.testing.assert_array_equal(other.precision, fresh.precision)
+    np.testing.assert_array_equal(other.crosstalk(vector), fresh.crosstalk(vector))
+    np.testing.assert_array_equal(space.precision, 1.0 / random_point()[0].sigma ** 2)
+
+
+def test_vector_of_a_twin_holds_its_mean_crosstalk():
+    space, _, power_w, lit, rng = random_point(readings=3)
+    vector = space.centre.copy()
+    vector[space.slices["profile"]] = 0.005 * rng.standard_normal(6)
+    vector[space.slices["offset"]] += 0.1
+    again = space.vector(space.twin(vector))
+    np.testing.assert_allclose(again, vector, atol=1e-9)
+    np.testing.assert_allclose(
+        exact(space.twin(vector), power_w, lit), exact(space.twin(again), power_w, lit), rtol=1e-6
+    )
+
+
 def test_twin_of_a_vector_predicts_what_the_vector_predicts():
     space, vector, power_w, lit, _ = random_point(arm_loss=0.02, second_order=(2e-3, 1e-3), curvature=3e-4)
     point = MeshPoint(space, vector, power_w, lit)
@@ -129,6 +181,13 @@ def test_preconditioner_knows_what_random_settings_tell(scatter):
     np.testing.assert_allclose(nearly, nearly.T, atol=1e-5 * np.abs(nearly).max())
     found = np.linalg.eigvals(nearly @ scaled).real
     assert found.max() < 100.0
+    # What common and own parts of efficiencies add up to is known far better than each.
+    total = np.zeros((len(chip.offset), space.size))
+    total[:, space.slices["efficiency"]] = np.eye(len(chip.offset))
+    total[:, space.slices["common_efficiency"]] = 1.0
+    covariance = np.linalg.inv(scaled) * space.sigma * space.sigma[:, None]
+    ratio = np.sqrt(inverse.variances()[1] / np.diagonal(total @ covariance @ total.T))
+    assert 0.4 < np.median(ratio) < 1.1
 
 
 def test_overflow_is_an_error_of_ours():

@@ -55,6 +55,22 @@ def test_phis_are_known_better_than_heat_of_neighbours_moves_them(name):
     assert np.sqrt(np.mean(phis**2)) < 0.12
 
 
+@pytest.mark.parametrize("name", [name for name in CHIPS if "warms" in name])
+def test_mean_crosstalk_brings_phases_nearer(name):
+    for ports, seed, preset in CHIPS[name]:
+        chip, found = LabMesh(ports, seed, preset), started(ports, seed, preset)[0]
+        power = np.random.default_rng(1).uniform(0.0, 2.0, (40, len(found.parameters.offset)))
+        power = power * np.pi / chip.nominal_efficiency
+        left = [single_errors(chip, twin.phases(power), power) for twin in (found.warmed, found.parameters)]
+        assert left[0] < 0.9 * left[1]
+
+
+def single_errors(chip, phases, power_w):
+    """Rms deviation of single settings' thetas from their mean error."""
+    errors = np.angle(np.exp(1j * (phases[:, chip.layout.mesh_theta] - chip.phases(power_w)[0])))
+    return np.sqrt(np.mean((errors - errors.mean(axis=0)) ** 2))
+
+
 def test_phases_too_uncertain_are_not_called_good(monkeypatch):
     limit = 0.05
     monkeypatch.setattr("calibration._start.MAX_SIGMA_RAD", limit)
