@@ -31,7 +31,7 @@ CASES = {
     "20 ports, reflectivity 0.567": Case(
         "method_b", 20, 8000, {"excess": 1.2, "slack": 2e-4, "haar": 0.998}, permutations=True
     ),
-    "32 ports": Case("method_a", 32, 20000, {"excess": 2.0, "slack": 0.0}),
+    "32 ports": Case("method_a", 32, 10000, {"excess": 2.0, "slack": 0.0}),
 }
 QUICK = ("6 ports", "6 ports, 800 readings")
 
