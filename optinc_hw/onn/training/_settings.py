@@ -17,8 +17,8 @@ class TrainingSettings:
     Parameters
     ----------
     sizes
-        Signals before the first and after each layer. Where neither side of a layer is a multiple of the other, its last
-        block is cut, and `realise` does not find the whole block again.
+        Signals before the first and after each layer. Where neither side of a layer is a multiple of the other, its
+        last block is cut, and `realise` does not find the whole block again.
     epochs
         Passes over the inputs; the rate falls to 0 over them as half a cosine.
     batch
