@@ -24,11 +24,15 @@ MIN_PERIODS_WITH = {
 """Shortest sweep, in periods, that is accepted where the data ask for a term beyond a plain fringe."""
 MAX_BACKGROUND = 2.0
 """Largest accepted slope and bend of the readings together, at the end of a shorter sweep, relative to the fringe."""
+MAX_DEVIATION = 17.0
+"""Largest accepted sum of squares of slope, bend, harmonic, curvature and gain over their usual sizes, in sweeps of
+less than two periods: chance exceeds it in one of a hundred sweeps of usual deviations (6 degrees of freedom)."""
 MAX_SECOND = 0.5
 """Largest accepted strength of a second fringe, relative to the first."""
 LONGEST_PERIOD = 0.1
 """Part of the longest searched period that lies inside the sweep, unless an efficiency range is given."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
+_LEAST_LEVELS, _WHOLE = 4, 1e-3
 _TWO_PI = 2.0 * np.pi
 _COMFORTABLE, _MOST_PERIODS = 1.25, 2.0
 
@@ -168,10 +172,12 @@ def fit_phase_curve(
     * a contrast of at least `MIN_CONTRAST`; with few readings also a plain fringe that noise makes in less than 1e-3
       of sweeps,
     * at least `MIN_PERIODS` periods in the sweep, and `MIN_PERIODS_WITH` where a term was released or taken up; two
-      where slope and bend together exceed the fringe by `MAX_BACKGROUND`,
+      where slope and bend together exceed the fringe by `MAX_BACKGROUND`, or all deviations from a plain fringe
+      together their usual size by `MAX_DEVIATION`,
     * a standard deviation of the efficiency of at most `MAX_RELATIVE_SIGMA` of it,
     * an efficiency inside the searched range, a phase that bends by less than `MAX_CURVATURE` of half the sweep's,
     * no other efficiency, more than 3 % away, within 5 standard deviations of the data,
+    * points that resolve a second harmonic, where the data ask for one,
     * at most one reading in 8 left out as an outlier (one is always allowed),
     * a second fringe, if any, of at most `MAX_SECOND` of the first.
 
@@ -245,9 +251,24 @@ def _natural(power: Array, readings: Array, level: Array, scale: float) -> Sweep
     middle, half = (power.max() + power.min()) / 2.0, np.ptp(power) / 2.0
     used = np.isfinite(readings)
     relative = np.where(used, (np.where(used, readings, 0.0) - level) / scale, 0.0)
-    rounding = 1e-14 * float(np.abs(level).max() + scale) / scale
+    rounding = max(1e-14 * float(np.abs(level).max() + scale), _converter_step(readings) / np.sqrt(12.0)) / scale
     turn = np.linspace(-1.0, 1.0, len(power))
     return Sweep((power - middle) / half, relative, used, turn, rounding)
+
+
+def _converter_step(readings: Array) -> float:
+    """Return the largest step of a detector whose readings are multiples of one, repeated ones among them; else 0."""
+    largest = 0.0
+    for values in readings.T:
+        known = values[np.isfinite(values)]
+        levels = np.unique(known)
+        if not _LEAST_LEVELS <= len(levels) < len(known):
+            continue
+        steps = np.diff(levels)
+        multiples = steps / steps.min()
+        if np.abs(multiples - np.rint(multiples)).max() < _WHOLE:
+            largest = max(largest, float(steps.min()))
+    return largest
 
 
 def _describe(found: Found, power: Array, level: Array, scale: float) -> PhaseCurveFit:
@@ -296,10 +317,17 @@ def _complaint(fit: PhaseCurveFit, found: Found, searched: tuple[float, float]) 
     periods = max((MIN_PERIODS_WITH[name] for name in fit.terms), default=MIN_PERIODS)
     if float(np.abs(best.coefficients[1:3, fit.detector]).sum()) > MAX_BACKGROUND * best.size:
         periods = _MOST_PERIODS
+    if best.oddity > MAX_DEVIATION:
+        periods = max(periods, _MOST_PERIODS)
     if fit.periods < periods:
+        what = ", ".join(fit.terms) or "several deviations at once"
         return (
-            f"the sweep shows more than a plain fringe ({', '.join(fit.terms)}); {periods:g} periods tell them apart, "
+            f"the sweep shows more than a plain fringe ({what}); {periods:g} periods tell them apart, "
             f"it has {fit.periods:.2f}"
+        )
+    if "harmonic" in fit.terms and fit.periods > _PERIODS_PER_POINT * len(np.unique(best.sweep.place)) / 2.0:
+        return (
+            f"the points do not resolve the second harmonic that the sweep shows; take {4.5 * fit.periods:.0f} or more"
         )
     if found.outliers > max(1, best.sweep.used.size // OUTLIER_SHARE):
         return f"{found.outliers} of {best.sweep.used.size} readings lie too far from the curve"

@@ -3,12 +3,14 @@
 import numpy as np
 from scipy.special import stdtrit
 
-from calibration._curves_model import NOISE_WEIGHT, Array, Projection
+from calibration._curves_model import EXPECTED_BEND, NOISE_WEIGHT, Array, Projection
 
 UNSEEN_SECOND = 0.05
 """Second fringe, relative to the first, that may be there without being seen."""
 UNSEEN_SIGMAS = 5.0
 """A second fringe is seen if it stands out of the noise by so many standard deviations."""
+_UNUSUAL = 2.0
+"""Bend over the usual one, above which slope and bend may stand for something else."""
 _ALIKE = np.pi  # half-sweep phases of two fringes that differ by less, a period over the sweep, count as one fringe
 _STEP, _FASTEST, _MOST = np.pi / 4.0, 2.2, 120
 _COVERED = 3.0
@@ -66,8 +68,8 @@ def _offset_gradients(best: Projection, detector: int, middle: float) -> tuple[A
 def _unseen_second(best: Projection, detector: int, gradient: Array, by_shape: Array) -> Array:
     """Return how far a second fringe of any period may move phase, sagitta and offset (3,) without being seen.
 
-    In every detector it has the worst phase and `UNSEEN_SECOND` of the largest fringe, or what would stand out by
-    `UNSEEN_SIGMAS` if that is less.
+    In every detector it has the worst phase and `UNSEEN_SECOND` of the largest fringe, or as much as an unusual slope
+    and bend, in whose place it may stand; or what would stand out by `UNSEEN_SIGMAS` if that is less.
     """
     first = float(best.shape[0])
     turns = np.arange(_STEP, _FASTEST * first + 2.0 * _ALIKE, max(_STEP, _FASTEST * first / _MOST))
@@ -86,8 +88,15 @@ def _unseen_second(best: Projection, detector: int, gradient: Array, by_shape: A
         pull = np.concatenate([pull, offset[:, None]], axis=1)  # (turns, 3, 2)
         visible = seen.swapaxes(1, 2) @ seen - inside.swapaxes(1, 2) @ inside
         visible -= shifts.swapaxes(1, 2) @ best.stiffness() @ shifts
-        most = UNSEEN_SECOND * best.size * np.linalg.norm(pull, axis=2)
+        most = max(UNSEEN_SECOND * best.size, _odd(best)) * np.linalg.norm(pull, axis=2)
         inverse = np.linalg.inv(visible + 1e-9 * len(best.sweep.place) * np.eye(2))
         hidden = np.sqrt(np.maximum(np.einsum("tia,tab,tib->ti", pull, inverse, pull), 0.0))
         moved += np.minimum(most, UNSEEN_SIGMAS * best.noise * hidden) ** 2
     return np.asarray(np.sqrt(moved.max(axis=0, initial=0.0)))
+
+
+def _odd(best: Projection) -> float:
+    """Return the largest slope and bend of a detector together, where they are unusual."""
+    slope, bend = np.abs(best.coefficients[1:3])
+    unusual = best.terms.background | (bend > _UNUSUAL * EXPECTED_BEND * best.size)
+    return float(np.max((slope + bend) * unusual))

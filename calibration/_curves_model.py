@@ -181,6 +181,8 @@ class Projection:
         Sum of the squared residuals.
     cost
         The same, and what deviations from a plain fringe cost.
+    oddity
+        Sum of squares of deviations from a plain fringe over their usual sizes, at the detector with the most.
     """
 
     def __init__(self, sweep: Sweep, terms: Terms, shape: Array, scale: Scale) -> None:
@@ -208,7 +210,7 @@ class Projection:
         self._shape_rest = -np.array([curvature * shape[1] / shape[0], gain * shape[2]])
         held_squares = np.sum(self._rest[1] ** 2, axis=1).reshape(-1)
         self.cost = self.misfit + float(held_squares.sum() + np.sum(self._shape_rest**2))
-        self._deviation = float(held_squares.max() + np.sum(self._shape_rest**2)) / scale.noise**2
+        self.oddity = float(held_squares.max() + np.sum(self._shape_rest**2)) / scale.noise**2
 
     @cached_property
     def _turned(self) -> tuple[Array, Array]:
@@ -271,7 +273,7 @@ class Projection:
         Where the deviations that it shows are larger than usual, the hidden ones are taken to be so too.
         """
         by_noise = self._inverse @ (self._by_readings @ self._by_readings.T) @ self._inverse * self.noise**2
-        return by_noise, (self._inverse * self.noise**2 - by_noise) * max(self._deviation, 1.0)
+        return by_noise, (self._inverse * self.noise**2 - by_noise) * max(self.oddity, 1.0)
 
     def linear_covariance(self, detector: int) -> tuple[Array, Array]:
         """Covariance (L, L) of a detector's linear parameters at fixed shape, and their derivative (L, T) by it."""

@@ -240,7 +240,7 @@ def _kept(
     progress: Progress,
 ) -> MeshFit:  # fmt: skip
     """Fit all readings so far, from the start or on from the fit before; learn the prior widths in so many rounds."""
-    begin = None if start.doubt or start.check_tvd > NEAR else start.warmed
+    begin = start.warmed if start.check_tvd <= NEAR else None
 
     def on_step(step: int, chi: float) -> None:
         del chi

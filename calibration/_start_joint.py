@@ -29,7 +29,7 @@ _THETA_SPREAD, _POOR_SPREAD, _PHI_SPREAD = 0.1, 1.0, 2.0
 _SCALE_SPREAD, _EXCESS_SPREAD = 0.04, 0.08
 _LACKING = 0.02
 """Phase in rad on every arm that stands for couplers and losses of single MZIs."""
-_STEPS, _CONVERGED, _LARGEST_STEP = 5, 0.05, 0.7
+_STEPS, _CONVERGED, _LARGEST_STEP = 3, 0.05, 0.7
 _CHUNK = 24
 """Readings that are linearised at once (memory)."""
 _EXCESS_STEP = 0.01

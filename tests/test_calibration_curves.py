@@ -264,6 +264,37 @@ def test_stated_uncertainties_cover_noise_and_what_the_sweep_hides(periods):
     assert np.abs(pulls(periods, 0.0, rng)).max() < 4.0
 
 
+def test_steps_of_a_converter_are_no_fringe():
+    power = np.linspace(0.0, SPAN_W, 13)
+    # Half a period in quarters of its amplitude: the plateaus and edges alone look like a curve of 2.3 periods.
+    steps = np.array([1.75, 2.0, 2.25, 2.5, 2.5, 2.75, 2.75, 2.75, 2.5, 2.5, 2.25, 2.0, 1.75])
+    assert not fit_phase_curve(power, steps).good
+    fine, _, efficiency = fringe(1.5, 40)
+    readings = np.round((1.5 + np.cos(efficiency * fine + 1.0)) * 64.0) / 64.0
+    fit = fit_phase_curve(fine, readings)
+    assert fit.good
+    assert abs(fit.efficiency - efficiency) < 4.0 * fit.efficiency_sigma
+
+
+@pytest.mark.parametrize(("points", "good"), [(14, False), (30, True)])
+def test_a_harmonic_needs_points_that_resolve_it(points, good):
+    power = np.linspace(0.0, SPAN_W, points)
+    phase = TWO_PI * 4.5 * power / SPAN_W + 0.4
+    fit = fit_phase_curve(power, 2.0 + np.cos(phase) + 0.1 * np.cos(2.0 * phase + 1.0))
+    assert fit.terms == ("harmonic",)
+    assert fit.good == good
+    assert good or "do not resolve the second harmonic" in fit.reason
+
+
+def test_a_short_sweep_with_many_deviations_at_once_is_refused():
+    # A transient at the first points that slope, bend, gain and curvature share among them.
+    x = np.linspace(0.0, 1.0, 32)
+    readings = 2.2 + 0.395 * np.exp(-x / 0.0786) + np.cos(TWO_PI * 1.305 * x + 3.344)
+    fit = fit_phase_curve(SPAN_W * x, readings)
+    assert not fit.good
+    assert "several deviations at once" in fit.reason
+
+
 @pytest.mark.parametrize(
     ("power", "readings", "limits", "message"),
     [
