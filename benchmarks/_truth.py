@@ -1,4 +1,4 @@
-"""The truth about a hidden bare mesh as a twin: for judges alone, never for what calibrates."""
+"""The truth about a hidden chip as a twin: for judges alone, never for what calibrates."""
 
 import math
 
@@ -47,6 +47,41 @@ def true_twin(chip: HiddenChip, laser_power_w: float = 1.0) -> TwinParameters:
         second_order=np.array([0.0, effects.second_order_crosstalk]) / np.pi,
         curvature=truth.phase_curvature / np.pi,
     )
+
+
+def true_homodyne_twin(chip: HiddenChip, laser_power_w: float = 1.0) -> TwinParameters:
+    """Return the twin that predicts OptINC's own chip but for losses that differ between the arms of an MZI."""
+    layout, truth, effects = chip.layout, chip.parameters, chip.effects
+    n, heaters, first = layout.ports, len(layout.heaters), layout.modulators
+    last = first + len(layout.mesh.mzis)
+    sections, arms = ArmSections(layout), bare_arms(layout)
+    bare = np.array([_section_at(sections, site) for site in arms.sites])
+    crosstalk = truth.crosstalk[sections.own] + arms.effect @ truth.crosstalk[bare]
+    own = np.diagonal(crosstalk)
+    offset = truth.offset_rad[sections.own] + arms.effect @ truth.offset_rad[bare]
+    offset[layout.output_phase] -= truth.lo_phase_rad
+    eta = np.stack([truth.eta_in_rad, truth.eta_out_rad], axis=1)
+    laser = math.sqrt(laser_power_w)
+    return TwinParameters(
+        n,
+        offset=offset,
+        efficiency=np.pi / truth.pi_power_w * own,
+        crosstalk=crosstalk / own,
+        input_eta=eta[:first],
+        mesh_eta=eta[first:last],
+        attenuator_eta=eta[last:],
+        receiver_eta=truth.receiver_eta_rad,
+        input_amplitude=laser * math.sqrt((1.0 - effects.lo_fraction) / n) * truth.input_amplitude
+        * truth.mzi_amplitude[:first],
+        mzi_transmission=truth.mzi_amplitude[first:last],
+        output_transmission=truth.output_amplitude * truth.mzi_amplitude[last:],
+        lo_amplitude=np.full(n, laser * math.sqrt(effects.lo_fraction / n)),
+        gain=truth.gain,
+        dark_w=truth.dark_w,
+        mesh=layout.mesh,
+        stuck=layout.stuck,
+        curvature=truth.phase_curvature / np.pi,
+    )  # fmt: skip
 
 
 def _section_at(sections: ArmSections, site: np.ndarray) -> int:

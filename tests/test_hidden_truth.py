@@ -43,3 +43,23 @@ def test_a_twin_with_the_truth_predicts_a_bare_mesh(name, monkeypatch):
         expected = chip.detector_powers() * truth.gain + truth.dark_w
         predicted = model.readings(twin, power[None], np.array([port]))[0]
         np.testing.assert_allclose(predicted, expected, atol=tolerance * LASER_W)
+
+
+@pytest.mark.parametrize("ports", [2, 4, 5])
+def test_a_twin_with_the_truth_predicts_a_homodyne_chip(ports, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    from _truth import true_homodyne_twin
+
+    effects = HiddenEffects(arm_loss_rms=0.0, coupler_spread_rad=0.05, crosstalk_strength=0.03, crosstalk_length=2.0)
+    chip = HiddenChip.from_seed(3, ports, effects=effects)
+    twin = true_homodyne_twin(chip, LASER_W)
+    model, rng = ChipModel.from_parameters(twin), np.random.default_rng(4)
+    chip.set_laser(LASER_W, effects.design_wavelength_m)
+    truth = chip.parameters
+    for _ in range(5):
+        power = rng.uniform(0.0, 0.04, len(twin.offset))
+        volts = voltage_from_power(power, truth.resistance_ohm, truth.resistance_growth_per_w)
+        chip.set_heater_voltages(dict(enumerate(volts)))
+        chip.clock.sleep(1.0)
+        expected = chip.detector_powers() * truth.gain + truth.dark_w
+        np.testing.assert_allclose(model.readings(twin, power[None])[0], expected, atol=1e-9 * LASER_W)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from test_photonics_bare_mesh import bare_twin, matrix_by_hand
+from true_records import TrueMesh
 
 from optinc_hw.errors import LimitError, MatrixError
 from optinc_hw.photonics import (
@@ -115,3 +116,15 @@ def test_normalised_columns_end_where_no_phase_helps_any_more(layout, stuck):
     assert best > 1e-5
     np.testing.assert_allclose(slopes, 0.0, atol=1e-3 * best + 1e-9)
     assert np.all(around.sum(axis=1) - 2.0 * best > -1e-12)
+
+
+def test_limits_that_leave_more_than_a_turn_are_kept_on_a_large_mesh():
+    """380 heaters, crosstalk of both signs: too many undecided whole turns for a search, and the first guess is out."""
+    mesh = TrueMesh.of("method_b", 20, 17)
+    rng = np.random.default_rng(17)
+    target = [haar_unitary(20, rng) for _ in range(5)][-1]
+    limit = 3.0 * mesh.chip.effects.pi_power_w
+    programmed = program_unitary(mesh.twin, target, limit)
+    assert (programmed.power_w >= 0.0).all()
+    assert programmed.power_w.max() <= limit * (1.0 + 1e-9)
+    assert programmed.fidelity > 0.997

@@ -187,6 +187,24 @@ def _guess(heating: Heating, fraction: Array) -> Array:
     return np.where(short.any(axis=-1, keepdims=True), safe, turns)
 
 
+def repaired(heating: Heating, fraction: Array, turns: Array, ceiling: Array) -> Array | None:
+    """Whole turns (h,) near the given ones that keep all ceilings, found heater by heater; None if none were found.
+
+    The heater furthest outside gets a turn more or less.  Where ceilings leave more than a turn, it lands inside, and
+    crosstalk moves the others by little.
+    """
+    turns, own = turns.copy(), heating.own(fraction + turns)
+    for _ in range(_ROUNDS * len(turns)):
+        beyond = np.maximum(own - ceiling, -own)
+        worst = int(np.argmax(beyond))
+        if beyond[worst] <= ZERO:
+            return turns if bool(within(heating.own(fraction + turns), ceiling)) else None
+        step = 1.0 if own[worst] < 0.0 else -1.0
+        turns[worst] += step
+        own = own + step * heating.inverse[:, worst]
+    return None
+
+
 def enclose(heating: Heating, fraction: Array, ceiling: Array, cap: Array) -> Box:
     """Bounds that hold for all whole turns with ``0 <= q <= ceiling`` and a total power of at most ``cap`` (rows,).
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from optinc_hw.photonics._wraps import FAR, ZERO, Array, Box, Heating, alone, enclose, settle, within
+from optinc_hw.photonics._wraps import FAR, ZERO, Array, Box, Heating, alone, enclose, repaired, settle, within
 
 _SCALE = 1e4
 """Rows and costs are multiplied by this: HiGHS's absolute tolerances of 1e-6 then are 1e-10 turns."""
@@ -82,6 +82,9 @@ def search(heating: Heating, fraction: Array, ceiling: Array, effort: int) -> An
             return Obstacle(worst, float(need[worst]), others=0, least=True, proven=True)
         if start.box.empty[0]:
             return _least_excess(heating, fraction, ceiling, guess, effort, proven=True)
+        mended = repaired(heating, fraction, guess, ceiling)
+        if mended is not None:
+            fits, guess = True, mended
     box = Box(start.box.lower[0], start.box.upper[0], start.box.ceiling[0])
     status, turns, searched = _least_power(heating, fraction, ceiling, box, effort)
     bound = max(bound, searched)

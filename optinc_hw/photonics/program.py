@@ -214,7 +214,7 @@ def _best_refinement(
     padded[: len(target), inputs] = target
     best = (np.zeros(0), np.zeros(0), np.inf)
     rng = np.random.default_rng(0)  # the same matrix on the same twin gets the same powers
-    free = _free_heaters(parameters)
+    free = trained_heaters(parameters)
     for headroom, tilt in STARTS:
         scale = headroom * _transmission(parameters, len(target))
         start = _ideal_phases(parameters, headroom * padded)
@@ -228,7 +228,7 @@ def _best_refinement(
     return best
 
 
-def _free_heaters(parameters: TwinParameters) -> NDArray[np.intp]:
+def trained_heaters(parameters: TwinParameters) -> NDArray[np.intp]:
     """Heaters whose phases the refinement moves: mesh and output phases; attenuators stay open."""
     layout = parameters.layout
     return np.concatenate([layout.mesh_theta, layout.mesh_phi, layout.output_phase])
@@ -247,7 +247,7 @@ def _refine(
     parameters: TwinParameters, target: NDArray[np.float64], inputs: NDArray[np.intp], start: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Damped Gauss-Newton with least-norm steps; returns phases and the remaining deviation (rows, columns)."""
-    free, model, phases = _free_heaters(parameters), ChipModel.from_parameters(parameters), start
+    free, model, phases = trained_heaters(parameters), ChipModel.from_parameters(parameters), start
     seen, jacobian = _read_block(model, phases, free, len(target), inputs)
     deviation, damping = seen - target, 1e-3
     sizes = [np.inf] * _STALL_STEPS
