@@ -52,7 +52,7 @@ def true_twin(chip: HiddenChip, laser_power_w: float = 1.0) -> TwinParameters:
 def true_homodyne_twin(chip: HiddenChip, laser_power_w: float = 1.0) -> TwinParameters:
     """Return the twin that predicts OptINC's own chip but for losses that differ between the arms of an MZI."""
     layout, truth, effects = chip.layout, chip.parameters, chip.effects
-    n, heaters, first = layout.ports, len(layout.heaters), layout.modulators
+    n, first = layout.ports, layout.modulators
     last = first + len(layout.mesh.mzis)
     sections, arms = ArmSections(layout), bare_arms(layout)
     bare = np.array([_section_at(sections, site) for site in arms.sites])

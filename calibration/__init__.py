@@ -44,6 +44,11 @@ from calibration._recalibrate import recalibrate
 from calibration._record_change import RecordChange, compare_records
 from calibration._report import Correction, RunReport, read_report
 from calibration._resistance import ResistanceFit, fit_resistance
+from calibration._retrain import RetrainedNetwork, RetrainingSettings, retrain
+from calibration._retrain_file import RetrainedTile
+from calibration._retrain_judge import NetworkJudgement, ProgrammedRunner, judge
+from calibration._retrain_task import HeaterDac
+from calibration._retrain_twin import TwinDoubt
 from calibration._run_file import RunData, read_run
 from calibration._start import Start, find_start
 from calibration._twin_fit import NoiseModel, Settings, TwinFit, fit_twin, residual_over_noise
@@ -63,6 +68,7 @@ __all__ = [
     "DriftFit",
     "Effect",
     "Extreme",
+    "HeaterDac",
     "HeaterVerdict",
     "HeldOut",
     "InputPhases",
@@ -72,21 +78,27 @@ __all__ = [
     "MeshFit",
     "MeshPosterior",
     "ModulatedInputs",
+    "NetworkJudgement",
     "NoiseModel",
     "NullSpace",
     "ParameterHistory",
     "PhaseCurveFit",
     "Probe",
     "ProgramVerification",
+    "ProgrammedRunner",
     "ProgrammedTarget",
     "Proposal",
     "RecordChange",
     "ResistanceFit",
+    "RetrainedNetwork",
+    "RetrainedTile",
+    "RetrainingSettings",
     "RunData",
     "RunReport",
     "Settings",
     "Start",
     "TransferMatrix",
+    "TwinDoubt",
     "TwinFit",
     "Verification",
     "broadcast_record",
@@ -115,6 +127,7 @@ __all__ = [
     "held_out",
     "identifiability",
     "invisible_combinations",
+    "judge",
     "matrix_figure",
     "matrix_from_fields",
     "matrix_from_generic_inputs",
@@ -142,6 +155,7 @@ __all__ = [
     "refit",
     "require_same_record",
     "residual_over_noise",
+    "retrain",
     "total_variation",
     "twin_matrix",
     "verify",

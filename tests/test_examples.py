@@ -103,6 +103,13 @@ def test_custom_driver(tmp_path):
     assert "after the session: at most 0.0000 V" in shown
 
 
+def test_the_retraining_example_mends_a_cell(tmp_path):
+    shown = run_example("05_retrain_through_the_chip.py", tmp_path)
+    before, after = (float(margin) for margin in re.findall(r"margin (-?\d\.\d+)", shown))
+    assert "after:  0 of 104 symbols wrong" in shown
+    assert after > before + 0.1
+
+
 def test_pages(pages):
     how_to = [f"docs/howto/{name}" for name in HOW_TO if sys.platform == "linux" or name not in LINUX_ONLY]
     folder, scripts = pages("README.md", "docs/tutorial.md", *how_to)

@@ -38,19 +38,21 @@ NAMES = {
         Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor Progress TableExecutor TileRunner TwinExecutor
     """,
     "calibration": """
-        BenchProbe CalibrationRecord ChannelMap CoherentInputs CommonGround Correction Design DetectorVerdict Discovery
-        DriftFit Effect Extreme HeaterVerdict HeldOut InputPhases InvisibleCombination MatrixComparison MeshData MeshFit
-        MeshPosterior ModulatedInputs NoiseModel NullSpace ParameterHistory PhaseCurveFit Probe ProgramVerification
-        ProgrammedTarget Proposal RecordChange ResistanceFit RunData RunReport Settings Start TransferMatrix TwinFit
-        Verification broadcast_record calibrate choose_settings coherent_readings coherent_settings compare_matrices
-        compare_records correct_drift cross_validate discover effect_asked_for effects_found export_qcodes find_channels
-        find_extreme find_input_phases find_start fit_common_ground fit_mesh fit_phase_curve fit_resistance fit_twin
-        generic_fields held_out identifiability invisible_combinations matrix_figure matrix_from_fields
-        matrix_from_generic_inputs matrix_from_repeats matrix_from_twin matrix_from_two_port measure_common_ground
-        measure_generic_inputs measure_homodyne measure_two_port parameter_history plan_pairs plot_common_ground
-        plot_discovery plot_phase_curve plot_programming plot_resistance predict propose_chip_file random_candidates
-        random_targets read_report read_run recalibrate refit require_same_record residual_over_noise total_variation
-        twin_matrix verify verify_programming
+        BenchProbe CalibrationRecord ChannelMap CoherentInputs CommonGround Correction Design DetectorVerdict
+        Discovery DriftFit Effect Extreme HeaterDac HeaterVerdict HeldOut InputPhases InvisibleCombination
+        MatrixComparison MeshData MeshFit MeshPosterior ModulatedInputs NetworkJudgement NoiseModel NullSpace
+        ParameterHistory PhaseCurveFit Probe ProgramVerification ProgrammedRunner ProgrammedTarget Proposal
+        RecordChange ResistanceFit RetrainedNetwork RetrainedTile RetrainingSettings RunData RunReport Settings
+        Start TransferMatrix TwinDoubt TwinFit Verification broadcast_record calibrate choose_settings
+        coherent_readings coherent_settings compare_matrices compare_records correct_drift cross_validate
+        discover effect_asked_for effects_found export_qcodes find_channels find_extreme find_input_phases
+        find_start fit_common_ground fit_mesh fit_phase_curve fit_resistance fit_twin generic_fields held_out
+        identifiability invisible_combinations judge matrix_figure matrix_from_fields matrix_from_generic_inputs
+        matrix_from_repeats matrix_from_twin matrix_from_two_port measure_common_ground measure_generic_inputs
+        measure_homodyne measure_two_port parameter_history plan_pairs plot_common_ground plot_discovery
+        plot_phase_curve plot_programming plot_resistance predict propose_chip_file random_candidates
+        random_targets read_report read_run recalibrate refit require_same_record residual_over_noise retrain
+        total_variation twin_matrix verify verify_programming
     """,
     "drivers": """
         CobriteLaser DiConMemsSwitch HeaterBank Keithley2600 KeysightLaser KeysightN7745A Laser NicslabXPOW PolatisOXC

@@ -49,6 +49,10 @@ class TwinTileRunner:
         self._programmed = None  # a matrix that is refused must not leave the former one to multiply by
         self._programmed = program_matrix(self._twin, matrix, self._max_power_w)
 
+    def load(self, programmed: ProgrammedMatrix) -> None:
+        """Take a matrix that was programmed before, such as a retrained one."""
+        self._programmed = programmed
+
     def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the twin's products (batch, rows) for amplitudes (batch, cols) in [-1, 1]."""
         programmed = _require_programmed(self._programmed)
@@ -110,6 +114,18 @@ class BenchTileRunner:
         """
         self._programmed = None  # a matrix that is refused must not leave the former one to multiply by
         self._programmed = program_matrix(self._twin, matrix, self._bench.max_power)
+
+    def load(self, programmed: ProgrammedMatrix) -> None:
+        """Take a matrix that was programmed before, such as a retrained one; nothing moves yet.
+
+        Raises
+        ------
+        CalibrationError
+            If it is of another chip.
+        """
+        if programmed.parameters.layout != self._bench.layout:
+            raise CalibrationError("the programmed matrix is of another chip than this bench's; program it anew")
+        self._programmed = programmed
 
     def forward(self, amplitudes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Send vectors (batch, cols) through the chip one by one; returns products (batch, rows).

@@ -1,0 +1,235 @@
+"""Retraining of a network through the chip: tile after tile, forward on the chip, backward through the twin."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from calibration._retrain_cell import Cell
+from calibration._retrain_file import RetrainedTile, load_tiles, save_tiles
+from calibration._retrain_judge import Examples, NetworkJudgement, ProgrammedRunner, chip_outputs, judged
+from calibration._retrain_task import CellTask, HeaterDac
+from calibration._retrain_twin import LearningTwin, TwinDoubt
+from calibration._session import Array
+from optinc_hw.errors import CalibrationError
+from optinc_hw.onn import TilePlan
+from optinc_hw.photonics import TwinParameters
+from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
+
+Progress = Callable[[str, int, int], None]
+_CANDIDATES = 6000
+"""Inputs of the network among whose signals those of training are chosen."""
+
+
+@dataclass(frozen=True)
+class RetrainingSettings:
+    """How a network is retrained.
+
+    Parameters
+    ----------
+    inputs
+        Inputs that each tile is trained on: those that differ most among what the network can send it.
+    settings
+        Most settings of a tile that are measured.
+    enough
+        Rms error, as a share of what the network absorbs, at which a tile is done.
+    judged
+        Inputs that the network is judged by, before and after: random codes, or all that a cell can be given if there
+        are no more.
+    memory
+        Measured settings that the twin learns from, the last ones.
+    doubt
+        How far the twin may be off.
+    seed
+        Of codes and starts.
+    """
+
+    inputs: int = 48
+    settings: int = 8
+    enough: float = 0.03
+    judged: int = 1000
+    memory: int = 10
+    doubt: TwinDoubt = field(default_factory=TwinDoubt)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "settings", "judged", "memory"):
+            if getattr(self, name) < 1:
+                raise CalibrationError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if not 0.0 < self.enough < 1.0:
+            raise CalibrationError(f"enough must lie between 0 and 1, got {self.enough!r}")
+
+
+@dataclass(frozen=True)
+class RetrainedNetwork:
+    """A network on a chip, retrained.
+
+    Parameters
+    ----------
+    plan
+        The network and its tiles.
+    tiles
+        What each tile is set to, in the order of the plan's tiles.
+    before, after
+        The network as the twin alone would set it, and as retrained, on the same chip and codes.
+    """
+
+    plan: TilePlan
+    tiles: tuple[RetrainedTile, ...]
+    before: NetworkJudgement
+    after: NetworkJudgement
+
+    def outputs(self, inputs: Array, runner: ProgrammedRunner) -> Array:
+        """Return outputs (batch, M) that a chip gives for the network's inputs (batch, K)."""
+        return chip_outputs(self.plan, [tile.programmed for tile in self.tiles], inputs, runner)
+
+    def __str__(self) -> str:
+        """Summarise for people."""
+        lines = [f"before: {self.before}", f"after:  {self.after}", "tile  rms error of the slack  settings measured"]
+        for index, tile in enumerate(self.tiles):
+            lines.append(f"{index:4}  {tile.before:8.1%} to {tile.after:6.1%}  {tile.measured:17}")
+        return "\n".join(lines)
+
+
+def retrain(
+    plan: TilePlan,
+    runner: ProgrammedRunner,
+    twin: TwinParameters,
+    dac: HeaterDac,
+    settings: RetrainingSettings | None = None,
+    *,
+    max_power_w: Array | float = np.inf,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> RetrainedNetwork:
+    """Retrain a network's tiles on the chip that runs them.
+
+    Every tile is measured with the inputs that differ most among those that the network sends it; the twin learns
+    from what the chip did (offsets, couplers, heat that spreads), and proposes settings, in whole steps of the DACs,
+    that make the errors small where the network absorbs least.  Digital gains and offsets of the outputs are free.  A
+    setting replaces another only if it was better on the chip.  With a `TwinTileRunner` all of it happens on the twin.
+
+    Parameters
+    ----------
+    plan
+        The network and its tiles, see `optinc_hw.onn.tile`.
+    runner
+        The chip.
+    twin
+        What is known of it; a few per cent off will do.
+    dac
+        Steps of the heaters.
+    settings
+        How to train.
+    max_power_w
+        Limit of every heater (H,) or of all, in W.
+    checkpoint
+        File that finished tiles are written to, after each.
+    resume
+        Go on after the finished tiles of ``checkpoint``.
+    progress
+        Called with a stage, tiles done, and all.
+
+    Raises
+    ------
+    CalibrationError
+        If the plan needs more ports than the chip has, there is no checkpoint to resume, or a product is not finite.
+    MatrixError
+        If the twin cannot be programmed to a tile's matrix.
+    """
+    if plan.ports > runner.ports:
+        raise CalibrationError(
+            f"the plan is for {plan.ports} ports, the chip has {runner.ports}; cut the network with tile(..., ports)"
+        )
+    if resume and checkpoint is None:
+        raise CalibrationError("to resume, name the checkpoint")
+    return _Retraining(plan, runner, twin, dac, settings or RetrainingSettings(), max_power_w).run(
+        checkpoint, resume=resume, progress=progress
+    )
+
+
+class _Retraining:
+    """One retraining: what is known of the chip, and the tiles."""
+
+    def __init__(
+        self, plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac: HeaterDac,
+        settings: RetrainingSettings, max_power_w: Array | float,
+    ) -> None:  # fmt: skip
+        self._plan, self._runner, self._twin, self._dac = plan, runner, twin, dac
+        self._settings, self._max_power_w = settings, max_power_w
+        self._rng = np.random.default_rng(settings.seed)
+        self._judged_by = Examples.of(plan, self._rng, settings.judged)
+        self._signals = _signals(plan, Examples.of(plan, self._rng, _CANDIDATES).inputs)
+        self._weights = _weights(plan)
+
+    def run(self, checkpoint: Path | None, *, resume: bool, progress: Progress | None) -> RetrainedNetwork:
+        plan, settings = self._plan, self._settings
+        done = load_tiles(checkpoint, plan, self._twin) if resume and checkpoint is not None else []
+        known = LearningTwin(
+            self._twin, settings.doubt, settings.memory, correction=done[-1].correction if done else None
+        )
+        for index, finished in enumerate(done):
+            self._cell(index, known).at(finished.programmed)  # what the twin had seen is not kept in files
+        first = [program_matrix(self._twin, part.matrix, self._max_power_w) for part in plan.tiles]
+        quantised = [
+            replace(one, static_power_w=self._dac.power(self._dac.settings(one.static_power_w))) for one in first
+        ]
+        before = judged(plan, quantised, self._runner, self._judged_by)
+        for index in range(len(done), len(plan.tiles)):
+            if progress is not None:
+                progress("retraining", index, len(plan.tiles))
+            done.append(self._train(index, known))
+            if checkpoint is not None:
+                save_tiles(checkpoint, plan, self._twin, done)
+        if progress is not None:
+            progress("retraining", len(plan.tiles), len(plan.tiles))
+        after = judged(plan, [tile.programmed for tile in done], self._runner, self._judged_by)
+        return RetrainedNetwork(plan, tuple(done), before, after)
+
+    def _train(self, index: int, known: LearningTwin) -> RetrainedTile:
+        settings, cell = self._settings, self._cell(index, known)
+        start = cell.at(program_matrix(known.parameters, self._plan.tiles[index].matrix, self._max_power_w))
+        end = cell.train(start, settings.settings, settings.enough)
+        errors = float(np.sqrt(start.cost)), float(np.sqrt(end.cost))
+        return RetrainedTile(end.programmed, end.correction, *errors, cell.measured)
+
+    def _cell(self, index: int, known: LearningTwin) -> Cell:
+        part = self._plan.tiles[index]
+        amplitudes = self._plan.layers[part.layer].amplitudes(self._signals[part.layer])[:, part.cols]
+        inputs = _spread(np.ascontiguousarray(amplitudes), self._settings.inputs)
+        task = CellTask(inputs, part.matrix, self._weights[index])
+
+        def measure(programmed: ProgrammedMatrix) -> Array:
+            self._runner.load(programmed)
+            return self._runner.forward(inputs)
+
+        return Cell(task, self._dac, known, measure, self._rng)
+
+
+def _signals(plan: TilePlan, inputs: Array) -> list[Array]:
+    """Signals (m, in) before each layer of the ideal network."""
+    found = [inputs]
+    for layer in plan.network.layers[:-1]:
+        found.append(layer.activate(found[-1] @ layer.weight.T + layer.bias))
+    return found
+
+
+def _weights(plan: TilePlan) -> list[Array]:
+    """For each tile, the share of the slack that an error of 1 of each output uses up, where it hurts most."""
+    shares = [
+        (np.abs(part) / layer.slack[:, None]).max(axis=0)
+        for layer, part in zip(plan.network.layers, plan.sensitivity, strict=True)
+    ]
+    stops = np.cumsum([part.shape[0] for part in plan.tiles])
+    return np.split(np.max(shares, axis=0), stops[:-1])
+
+
+def _spread(candidates: Array, count: int) -> Array:
+    """Rows of (m, c) that are far from each other, each the furthest from those before."""
+    chosen, distance = [0], np.full(len(candidates), np.inf)
+    for _ in range(min(count, len(candidates)) - 1):
+        distance = np.minimum(distance, ((candidates - candidates[chosen[-1]]) ** 2).sum(axis=1))
+        chosen.append(int(np.argmax(distance)))
+    return candidates[chosen]

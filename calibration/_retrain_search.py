@@ -1,0 +1,136 @@
+"""Search for a tile's settings on the twin, corrected by what the chip did last."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibration._retrain_linear import product_slopes, product_values
+from calibration._retrain_steps import LinearModel
+from calibration._retrain_task import CellTask, HeaterDac
+from calibration._session import Array
+from optinc_hw.photonics.program import ProgrammedMatrix, trained_heaters
+
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 0.1, 1e-4, 10.0
+_EASED, _HARDENED = 0.1, 10.0
+_ROUNDING_DAMPINGS = (1e-4, 1e-3, 1e-2, 0.1)
+_WORTHWHILE = 0.01
+"""Relative gain below which a step does not count."""
+_ATTEMPTS, _KICK_RAD = 8, 0.15
+"""Starts of the search, and rms in rad by which phases are moved away for all but the first."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Settings (H,), products (batch, r) that they give, and their cost."""
+
+    settings: Array
+    products: Array
+    cost: float
+
+
+class TwinSearch:
+    """Settings of one tile that a twin recommends.
+
+    Parameters
+    ----------
+    programmed
+        The tile, with the twin as its parameters.
+    task
+        What is wanted.
+    dac
+        Steps of the heaters.
+    rng
+        Source of the starts.
+    """
+
+    def __init__(self, programmed: ProgrammedMatrix, task: CellTask, dac: HeaterDac, rng: np.random.Generator) -> None:
+        self._programmed, self._task, self._dac, self._rng = programmed, task, dac, rng
+        self._free = trained_heaters(programmed.parameters)
+        self._scale = programmed.reference * programmed.row_scale
+        self._largest = dac.largest(programmed.max_power_w)
+        self._surprise = np.zeros((len(task.amplitudes), len(task.matrix)))
+
+    def best(self, settings: Array, power_w: Array, measured: Array, enough: float) -> Array:
+        """Return settings (H,) that should be better than those with which products (batch, r) were measured.
+
+        Parameters
+        ----------
+        settings
+            Present settings (H,).
+        power_w
+            Powers (batch, H) in W of all heaters then; the generator may have been driven by another twin.
+        measured
+            What the chip gave; the twin's predictions are corrected by what it misses there.
+        enough
+            Rms of the weighted errors at which to stop.
+        """
+        self._surprise = measured - self._products(power_w)
+        best = self._point(settings)
+        for attempt in range(_ATTEMPTS):
+            tried = self._descend(self._point(self._start(settings, attempt)))
+            if self._dac.whole:
+                tried = self._rounded(tried)
+            best = min(best, tried, key=lambda point: point.cost)
+            if best.cost <= enough**2:
+                break
+        return best.settings
+
+    def _start(self, settings: Array, attempt: int) -> Array:
+        if attempt == 0:
+            return settings
+        moved, radians = settings.copy(), self._radians(settings)
+        kicks = _KICK_RAD * self._rng.standard_normal(len(self._free))
+        moved[self._free] += np.divide(kicks, radians, out=np.zeros(len(kicks)), where=radians > 1e-6)
+        return np.clip(moved, 0.0, self._largest)
+
+    def _descend(self, point: _Point) -> _Point:
+        """Damped Gauss-Newton steps, as if settings were continuous."""
+        damping = _FIRST_DAMPING
+        while damping <= _MOST_DAMPING:
+            tried = self._point(self._moved(point, damping, whole=False))
+            if tried.cost < (1.0 - _WORTHWHILE) * point.cost:
+                point, damping = tried, max(damping * _EASED, _LEAST_DAMPING)
+            else:
+                damping *= _HARDENED
+        return point
+
+    def _rounded(self, point: _Point) -> _Point:
+        """Whole settings nearby that cost least; once more from there."""
+        best = None
+        for _ in range(2):
+            found = [self._point(self._moved(point, damping, whole=True)) for damping in _ROUNDING_DAMPINGS]
+            point = min(found, key=lambda one: one.cost)
+            best = point if best is None or point.cost < best.cost else best
+        assert best is not None
+        return best
+
+    def _moved(self, point: _Point, damping: float, *, whole: bool) -> Array:
+        """Return settings (H,) after one step."""
+        twin, dac, power = self._programmed.parameters, self._dac, self._power(point.settings)
+        by_phase = product_slopes(twin, power, self._scale).by_phase
+        free, slope_w = self._free, dac.slope(point.settings)
+        slopes = self._task.without_lines(by_phase @ (twin.crosstalk[:, free] * (twin.efficiency * slope_w)[free]))
+        error, root = self._task.error(point.products), np.sqrt(point.products.size)
+        model = LinearModel(
+            error.ravel() / root, slopes.reshape(-1, len(free)) / root, self._radians(point.settings),
+            point.settings[free], self._largest[free],
+        )  # fmt: skip
+        moved = point.settings.copy()
+        moved[free] = model.solve(damping, whole=whole)
+        return moved
+
+    def _point(self, settings: Array) -> _Point:
+        products = self._products(self._power(settings)) + self._surprise
+        return _Point(settings, products, self._task.cost(products))
+
+    def _products(self, power_w: Array) -> Array:
+        return product_values(self._programmed.parameters, power_w, self._scale) - self._programmed.leak
+
+    def _power(self, settings: Array) -> Array:
+        """Powers (batch, H) in W of all heaters."""
+        tried = replace(self._programmed, static_power_w=self._dac.power(settings))
+        return tried.drive(self._task.amplitudes)
+
+    def _radians(self, settings: Array) -> Array:
+        """Phase in rad that one step of each trained heater (F,) gives."""
+        return (self._programmed.parameters.efficiency * self._dac.slope(settings))[self._free]
