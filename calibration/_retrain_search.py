@@ -1,6 +1,6 @@
 """Search for a tile's settings on the twin, corrected by what the chip did last."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class TwinSearch:
         self._free = trained_heaters(programmed.parameters)
         self._scale = programmed.reference * programmed.row_scale
         self._largest = dac.largest(programmed.max_power_w)
+        self._generator_w = programmed.drive(task.amplitudes)[:, : 2 * programmed.parameters.layout.modulators]
         self._surprise = np.zeros((len(task.amplitudes), len(task.matrix)))
 
     def best(self, settings: Array, power_w: Array, measured: Array, enough: float) -> Array:
@@ -85,11 +86,12 @@ class TwinSearch:
 
     def _descend(self, point: _Point) -> _Point:
         """Damped Gauss-Newton steps, as if settings were continuous."""
-        damping = _FIRST_DAMPING
+        damping, model = _FIRST_DAMPING, self._model(point)
         while damping <= _MOST_DAMPING:
-            tried = self._point(self._moved(point, damping, whole=False))
+            tried = self._point(self._moved(point, model, damping, whole=False))
             if tried.cost < (1.0 - _WORTHWHILE) * point.cost:
                 point, damping = tried, max(damping * _EASED, _LEAST_DAMPING)
+                model = self._model(point)
             else:
                 damping *= _HARDENED
         return point
@@ -98,25 +100,29 @@ class TwinSearch:
         """Whole settings nearby that cost least; once more from there."""
         best = None
         for _ in range(2):
-            found = [self._point(self._moved(point, damping, whole=True)) for damping in _ROUNDING_DAMPINGS]
+            model = self._model(point)
+            found = [self._point(self._moved(point, model, damping, whole=True)) for damping in _ROUNDING_DAMPINGS]
             point = min(found, key=lambda one: one.cost)
             best = point if best is None or point.cost < best.cost else best
         assert best is not None
         return best
 
-    def _moved(self, point: _Point, damping: float, *, whole: bool) -> Array:
-        """Return settings (H,) after one step."""
+    def _model(self, point: _Point) -> LinearModel:
+        """Errors at a point, and how the trained heaters change them."""
         twin, dac, power = self._programmed.parameters, self._dac, self._power(point.settings)
         by_phase = product_slopes(twin, power, self._scale).by_phase
         free, slope_w = self._free, dac.slope(point.settings)
         slopes = self._task.without_lines(by_phase @ (twin.crosstalk[:, free] * (twin.efficiency * slope_w)[free]))
         error, root = self._task.error(point.products), np.sqrt(point.products.size)
-        model = LinearModel(
+        return LinearModel(
             error.ravel() / root, slopes.reshape(-1, len(free)) / root, self._radians(point.settings),
             point.settings[free], self._largest[free],
         )  # fmt: skip
+
+    def _moved(self, point: _Point, model: LinearModel, damping: float, *, whole: bool) -> Array:
+        """Return settings (H,) after one step."""
         moved = point.settings.copy()
-        moved[free] = model.solve(damping, whole=whole)
+        moved[self._free] = model.solve(damping, whole=whole)
         return moved
 
     def _point(self, settings: Array) -> _Point:
@@ -127,9 +133,10 @@ class TwinSearch:
         return product_values(self._programmed.parameters, power_w, self._scale) - self._programmed.leak
 
     def _power(self, settings: Array) -> Array:
-        """Powers (batch, H) in W of all heaters."""
-        tried = replace(self._programmed, static_power_w=self._dac.power(settings))
-        return tried.drive(self._task.amplitudes)
+        """Powers (batch, H) in W of all heaters, the generator's as for the matrix that is being improved."""
+        power = np.tile(self._dac.power(settings), (len(self._generator_w), 1))
+        power[:, : self._generator_w.shape[1]] = self._generator_w
+        return power
 
     def _radians(self, settings: Array) -> Array:
         """Phase in rad that one step of each trained heater (F,) gives."""
