@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._discovery_build import TwinSearch
-from calibration._discovery_full import FullTwin, fit_full
+from calibration._discovery_full import FullTwin, best_full, fit_full
 from calibration._discovery_heat import (
     HEARD_CHI,
     SILENT_CHI,
@@ -384,7 +384,7 @@ class ChannelSearch:
         if not self.sharp:
             return silent, {}
         data = self._readings(self.twin.channel).joined(self.held_out).joined(steps.bases)
-        self.full = fit_full(self.twin, data, self.tests.noise, self.rng)
+        self.full = best_full(self.twin, self.full, data, self.tests.noise, self.rng)
         only_warm = quiet[(over[quiet] > HEARD_CHI) & (judge_steps(self.full, steps).least[quiet] > _LIKELY)]
         return silent, self._warming(only_warm, steps)
 
@@ -392,7 +392,8 @@ class ChannelSearch:
         """Log likelihoods of channels that only warm others at each of the phases that powers do not show."""
         places = np.flatnonzero(self._invisible)
         heat = HeatModel(self.full, self.full.heat) if isinstance(self.full, FullTwin) else HeatModel(self.full)
-        return {
+        likely = {
             int(c): heat.log_likelihoods(steps.only(np.arange(self._heaters) == c), self.tests.noise, places)
             for c in channels
         }
+        return {channel: values for channel, values in likely.items() if np.isfinite(values).all()}

@@ -17,6 +17,8 @@ SILENT_CHI = 1.5
 """Rms effect over noise below which a channel does nothing."""
 HEARD_CHI = 2.0
 """The same above which it does something."""
+EXPLAINS_HEAT = 2.5
+"""Misfit (1 is to be expected) up to which a place explains a channel's heat; wrong twins have some 4 to 50."""
 _STRENGTHS, _DECAY, _ROUGH_SHARE = (0.002, 0.006, 0.02, 0.06), 1.5, 0.15
 _REACH = 8.0
 
@@ -104,6 +106,11 @@ class HeatModel:
             Noise of a reading.
         places
             Invisible phases.
+
+        Returns
+        -------
+        NDArray
+            Minus infinity everywhere if no place explains the steps, as happens with a twin that is wrong.
         """
         paths = HeatPaths.near(self.twin.layout, _REACH)
         beats = self.twin.interferences(steps.power_w, steps.lit)[:, steps.base]
@@ -112,27 +119,31 @@ class HeatModel:
         slopes = (-beats.imag * drive[None, :, None])[:, seen]
         effect, sigma = steps.effect[seen], _sigma(steps, noise)[seen]
         size = float(np.mean(effect**2))
-        found = []
+        found, misfits = [], []
         for place in places:
             mine = paths.heater == place
             arms, distance = paths.arm[mine], paths.distance[mine]
             moved, bare = paths.effect[:, arms].T @ slopes, arms >= len(self.twin.channel)
-            found.append(
-                max(
-                    _log_normal(
-                        effect - prior.mean(distance, bare) @ moved,
-                        sigma**2 + prior.share**2 * size,
-                        prior.sigma(distance)[:, None] * moved,
-                    )
-                    for prior in self.priors
+            density, misfit = max(
+                _log_normal(
+                    effect - prior.mean(distance, bare) @ moved,
+                    sigma**2 + prior.share**2 * size,
+                    prior.sigma(distance)[:, None] * moved,
                 )
+                for prior in self.priors
             )
-        return np.array(found)
+            found.append(density)
+            misfits.append(misfit)
+        return np.where(min(misfits) < EXPLAINS_HEAT, np.array(found), -np.inf)
 
 
-def _log_normal(values: Array, variance: Array, factors: Array) -> float:
-    """Log density of values (N,) with covariance diag(variance) + factors.T @ factors, up to a constant."""
+def _log_normal(values: Array, variance: Array, factors: Array) -> tuple[float, float]:
+    """Log density of values (N,) with covariance diag(variance) + factors.T @ factors, and their misfit.
+
+    The density is up to a constant; the misfit is the mean square of the values over what the covariance expects.
+    """
     covariance = factors.T @ factors
     covariance[np.diag_indices(len(values))] += variance
     factor = cho_factor(covariance, lower=True, overwrite_a=True)
-    return -0.5 * float(values @ cho_solve(factor, values)) - float(np.log(np.diagonal(factor[0])).sum())
+    square = float(values @ cho_solve(factor, values))
+    return -0.5 * square - float(np.log(np.diagonal(factor[0])).sum()), square / len(values)

@@ -1,6 +1,7 @@
 """The full model that judges a believed wiring, and heaters whose phases no power shows: where their heat puts them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +86,30 @@ def test_heat_as_that_of_other_heaters_tells_where_one_is(sharp, place):
     away = np.abs(np.arange(3) - np.flatnonzero(unseen == place))
     assert likely[away == 0] > likely.max() - LOG_LIKELIHOOD
     assert (likely[away == 2] < likely[away == 0]).all()
+
+
+def test_a_twin_that_is_wrong_tells_no_place(sharp):
+    """As a full model that ended in a poor minimum: 2 of 56 heaters were accused by one."""
+    chip, _, full, _ = sharp
+    place = invisible_phases(chip.layout)[1]
+    known = full.fit.parameters
+    off = replace(known, offset=known.offset + 0.5 * np.random.default_rng(0).standard_normal(len(known.offset)))
+    wrong = replace(full, fit=replace(full.fit, parameters=off))
+    steps = stepped(chip, np.flatnonzero(chip.acts_on == place), count=22, turn=0.75)
+    places = invisible_phases(chip.layout)
+    assert np.isneginf(HeatModel(wrong, wrong.heat).log_likelihoods(steps, NOISE, places)).all()
+    assert np.isfinite(HeatModel(full, full.heat).log_likelihoods(steps, NOISE, places)).all()
+
+
+def test_a_poor_full_model_is_fitted_again(monkeypatch):
+    """On this chip the last full model ends in a poor minimum, which once accused two channels wrongly."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    from _damaged import DamagedProbe
+
+    chip = DamagedProbe("method_a", 8, 201)
+    noise = NoiseModel(chip.effects.noise_relative, chip.effects.noise_floor_w)
+    found = judge(chip.layout, find_channels(chip, noise, np.random.default_rng(201)))
+    assert {verdict.name: verdict.driven_by for verdict in found.heaters} == chip.damage.driven_by
 
 
 def placed(likely):
