@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from calibration._discovery_build import TwinSearch
 from calibration._discovery_full import FullTwin, best_full, fit_full
 from calibration._discovery_heat import (
+    EXPLAINS_HEAT,
     HEARD_CHI,
     SILENT_CHI,
+    UNKNOWN_HEAT,
     HeatModel,
     effect_over_noise,
     invisible_phases,
@@ -391,9 +393,8 @@ class ChannelSearch:
     def _warming(self, channels: NDArray[np.intp], steps: Steps) -> dict[int, Array]:
         """Log likelihoods of channels that only warm others at each of the phases that powers do not show."""
         places = np.flatnonzero(self._invisible)
-        heat = HeatModel(self.full, self.full.heat) if isinstance(self.full, FullTwin) else HeatModel(self.full)
-        likely = {
-            int(c): heat.log_likelihoods(steps.only(np.arange(self._heaters) == c), self.tests.noise, places)
-            for c in channels
-        }
+        priors = self.full.heat if isinstance(self.full, FullTwin) else UNKNOWN_HEAT
+        heat = HeatModel(self.full, priors, EXPLAINS_HEAT)
+        one = np.arange(self._heaters)
+        likely = {c: heat.log_likelihoods(steps.only(one == c), self.tests.noise, places) for c in channels.tolist()}
         return {channel: values for channel, values in likely.items() if np.isfinite(values).all()}

@@ -18,7 +18,7 @@ SILENT_CHI = 1.5
 HEARD_CHI = 2.0
 """The same above which it does something."""
 EXPLAINS_HEAT = 2.5
-"""Misfit (1 is to be expected) up to which a place explains a channel's heat; wrong twins have some 4 to 50."""
+"""Misfit up to which a place explains a channel's heat where somebody is accused; wrong twins have some 4 to 50."""
 _STRENGTHS, _DECAY, _ROUGH_SHARE = (0.002, 0.006, 0.02, 0.06), 1.5, 0.15
 _REACH = 8.0
 
@@ -90,10 +90,13 @@ class HeatModel:
         A twin.
     priors
         What is known of heat; the most likely one counts.
+    explains
+        Misfit (1 is to be expected) up to which a place explains steps.
     """
 
     twin: RoughTwin
     priors: tuple[HeatPrior, ...] = UNKNOWN_HEAT
+    explains: float = np.inf
 
     def log_likelihoods(self, steps: Steps, noise: NoiseModel, places: NDArray[np.intp]) -> Array:
         """Log likelihoods (places,) that the heater which made all ``steps`` is at each place.
@@ -134,7 +137,7 @@ class HeatModel:
             )
             found.append(density)
             misfits.append(misfit)
-        return np.where(min(misfits) < EXPLAINS_HEAT, np.array(found), -np.inf)
+        return np.where(min(misfits) < self.explains, np.array(found), -np.inf)
 
 
 def _log_normal(values: Array, variance: Array, factors: Array) -> tuple[float, float]:
