@@ -137,6 +137,6 @@ def compared(plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac
     begun = time.process_time()
     found = retrain(plan, runner, twin, dac, settings, max_power_w=MAX_POWER_W)
     seconds = time.process_time() - begun
-    taken = sum(tile.measured for tile in found.tiles) * settings.inputs
+    taken = sum(tile.readings for tile in found.tiles)
     print(f"{found.before.rate:.3f} -> {on_twin.rate:.4f} (twin alone), {found.after}, {seconds:.1f} s", flush=True)
     return Retrained(found.before, on_twin.rate, found.after, taken, seconds)

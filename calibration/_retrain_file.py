@@ -20,6 +20,7 @@ from optinc_hw.photonics.program import ProgrammedMatrix
 _FORMAT = "optinc-retrained/1"
 _ARRAYS = ("inputs", "static_power_w", "row_scale", "leak", "max_power_w")
 _NUMBERS = ("reference", "residual")
+_REPORTED = ("before", "after", "measured", "readings")
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class RetrainedTile:
     correction
         What that twin had learned, see `LearningTwin`.
     before, after
-        Rms error of the tile's outputs, as a share of what the network absorbs.
-    measured
-        Settings that were measured.
+        Rms error of the tile's outputs before, and the largest on inputs that it was not trained on after, as shares of
+        what the network absorbs.
+    measured, readings
+        Settings that were measured, and vectors that were sent in all.
     """
 
     programmed: ProgrammedMatrix
@@ -43,6 +45,7 @@ class RetrainedTile:
     before: float
     after: float
     measured: int
+    readings: int
 
 
 def save_tiles(path: Path, plan: TilePlan, twin: TwinParameters, tiles: list[RetrainedTile]) -> None:
@@ -53,7 +56,7 @@ def save_tiles(path: Path, plan: TilePlan, twin: TwinParameters, tiles: list[Ret
         for name in _ARRAYS:
             arrays[f"{number}.{name}"] = np.ascontiguousarray(getattr(tile.programmed, name))
         about = {name: float(getattr(tile.programmed, name)) for name in _NUMBERS}
-        numbers.append(about | {"before": tile.before, "after": tile.after, "measured": tile.measured})
+        numbers.append(about | {name: getattr(tile, name) for name in _REPORTED})
     text = {"format": _FORMAT, "made for": _digest(plan, twin), "tiles": json.dumps(numbers)}
     with replacing(path) as part:
         save_file(arrays, part, text)
@@ -84,9 +87,7 @@ def load_tiles(path: Path, plan: TilePlan, twin: TwinParameters) -> list[Retrain
                     **{name: file.get_tensor(f"{number}.{name}") for name in _ARRAYS},
                     **{name: values[name] for name in _NUMBERS},
                 )  # fmt: skip
-                tiles.append(
-                    RetrainedTile(programmed, correction, values["before"], values["after"], values["measured"])
-                )
+                tiles.append(RetrainedTile(programmed, correction, **{name: values[name] for name in _REPORTED}))
             return tiles
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CalibrationError(f"{path} is no readable file of retrained tiles: {error}") from error
