@@ -12,7 +12,7 @@ from calibration._retrain_judge import Examples, NetworkJudgement, ProgrammedRun
 from calibration._retrain_task import CellTask, HeaterDac
 from calibration._retrain_twin import LearningTwin, TwinDoubt
 from calibration._session import Array
-from optinc_hw.errors import CalibrationError
+from optinc_hw.errors import CalibrationError, LimitError, MatrixError
 from optinc_hw.onn import TilePlan
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
@@ -205,7 +205,7 @@ class _Retraining:
         """Train a tile until it is good on inputs that it was not trained on, too."""
         settings, inputs = self._settings, self._first_inputs(index)
         cell = self._cell(index, known, inputs)
-        first = cell.at(program_matrix(known.parameters, self._plan.tiles[index].matrix, self._max_power_w))
+        first = cell.at(self._programmed(index, known))
         state, measured, readings = first, 0, 0
         best, least = first, np.inf
         for _ in range(settings.rounds):
@@ -221,6 +221,14 @@ class _Retraining:
             cell = self._cell(index, known, inputs)
             state = cell.at(best.programmed)
         return RetrainedTile(best.programmed, best.correction, float(np.sqrt(first.cost)), least, measured, readings)
+
+    def _programmed(self, index: int, known: LearningTwin) -> ProgrammedMatrix:
+        """Program a tile by what was learned, or by what was known beforehand where that is beyond the chip."""
+        matrix = self._plan.tiles[index].matrix
+        try:
+            return program_matrix(known.parameters, matrix, self._max_power_w)
+        except (LimitError, MatrixError):
+            return program_matrix(self._twin, matrix, self._max_power_w)
 
     def _check(self, index: int, programmed: ProgrammedMatrix) -> tuple[Array, float]:
         """Send a tile inputs that it was not trained on: those it does worst, and the largest share of slack used."""

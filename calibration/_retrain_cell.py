@@ -9,7 +9,7 @@ from calibration._retrain_search import TwinSearch
 from calibration._retrain_task import CellTask, HeaterDac
 from calibration._retrain_twin import LearningTwin
 from calibration._session import Array
-from optinc_hw.errors import CalibrationError
+from optinc_hw.errors import CalibrationError, LimitError
 from optinc_hw.photonics.program import ProgrammedMatrix
 
 Measure = Callable[[ProgrammedMatrix], Array]
@@ -89,8 +89,11 @@ class Cell:
             if best.cost <= enough**2:
                 break
             programmed = replace(best.programmed, parameters=self._twin.parameters)
-            search = TwinSearch(programmed, self._task, self._dac, self._rng)
-            moved = self._state(best.programmed, search.best(best.settings, best.power_w, best.products, enough))
+            try:
+                search = TwinSearch(programmed, self._task, self._dac, self._rng)
+                moved = self._state(best.programmed, search.best(best.settings, best.power_w, best.products, enough))
+            except LimitError:  # what was learned asks for more than heaters may have; the best so far stays
+                break
             if moved.cost < best.cost:
                 best = moved
         return best

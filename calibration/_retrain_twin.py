@@ -27,6 +27,8 @@ class TwinDoubt:
         Phases without heat, in rad.
     coupler_rad
         Splitting angles in rad.
+    efficiency
+        Phases per heater power, relative; errors of resistances count here.
     crosstalk
         Phase of neighbours per heater's own phase, at one pitch.
     product
@@ -35,6 +37,7 @@ class TwinDoubt:
 
     phase_rad: float = 0.1
     coupler_rad: float = 0.05
+    efficiency: float = 0.02
     crosstalk: float = 0.02
     product: float = 0.003
 
@@ -78,6 +81,7 @@ class _Corrections:
             "phases": len(self.phases),
             "couplers": self.prior.mesh_eta.size,
             "input_couplers": self.prior.input_eta.size,
+            "efficiencies": len(self.phases),
             "spreads": len(self.spreads),
             "generator": self.generator**2,
         }
@@ -86,6 +90,7 @@ class _Corrections:
         """Inverse variances of all corrections beforehand."""
         sigma = {
             "phases": doubt.phase_rad, "couplers": doubt.coupler_rad, "input_couplers": doubt.coupler_rad,
+            "efficiencies": doubt.efficiency,
             "spreads": doubt.crosstalk, "generator": doubt.crosstalk,
         }  # fmt: skip
         return np.concatenate([np.full(size, sigma[name] ** -2.0) for name, size in self.sizes.items()])
@@ -97,9 +102,11 @@ class _Corrections:
         prior, inputs = self.prior, self.generator
         offset, crosstalk = prior.offset.copy(), prior.crosstalk + np.tensordot(part["spreads"], self.spreads, axes=1)
         offset[self.phases] += part["phases"]
+        efficiency = prior.efficiency.copy()
+        efficiency[self.phases] *= 1.0 + part["efficiencies"]
         crosstalk[:inputs, :inputs] += part["generator"].reshape(inputs, inputs) * (1.0 - np.eye(inputs))
         return replace(
-            prior, offset=offset, crosstalk=crosstalk,
+            prior, offset=offset, crosstalk=crosstalk, efficiency=efficiency,
             mesh_eta=prior.mesh_eta + part["couplers"].reshape(prior.mesh_eta.shape),
             input_eta=prior.input_eta + part["input_couplers"].reshape(prior.input_eta.shape),
         )  # fmt: skip
@@ -107,12 +114,13 @@ class _Corrections:
     def slopes(self, found: ProductSlopes, twin: TwinParameters, power_w: Array) -> Array:
         """Return derivatives (batch, r, corrections) of the products."""
         drive, inputs = twin.efficiency * power_w, self.generator
+        own = (found.by_phase @ twin.crosstalk * (self.prior.efficiency * power_w)[:, None])[..., self.phases]
         spread = np.einsum("bjh,shk,bk->bjs", found.by_phase, self.spreads, drive, optimize=True)
         heated = found.by_phase[..., :inputs, None] * drive[:, None, None, :inputs]
         heated *= 1.0 - np.eye(inputs)
         return np.concatenate(
             [
-                found.by_phase[..., self.phases], found.by_coupler, found.by_input_coupler, spread,
+                found.by_phase[..., self.phases], found.by_coupler, found.by_input_coupler, own, spread,
                 heated.reshape(*heated.shape[:2], -1),
             ],
             axis=-1,
