@@ -219,7 +219,9 @@ class _Retraining:
                 break
             inputs = np.concatenate([inputs, worst])
             cell = self._cell(index, known, inputs)
-            state = cell.at(best.programmed)
+            # By what was learned meanwhile, a fresh start may be better.
+            starts = [cell.at(best.programmed), cell.at(self._programmed(index, known))]
+            state = min(starts, key=lambda start: start.cost)
         return RetrainedTile(best.programmed, best.correction, float(np.sqrt(first.cost)), least, measured, readings)
 
     def _programmed(self, index: int, known: LearningTwin) -> ProgrammedMatrix:

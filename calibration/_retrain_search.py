@@ -15,8 +15,10 @@ _EASED, _HARDENED = 0.1, 10.0
 _ROUNDING_DAMPINGS = (1e-4, 1e-3, 1e-2, 0.1)
 _WORTHWHILE = 0.01
 """Relative gain below which a step does not count."""
-_ATTEMPTS, _KICK_RAD = 8, 0.15
+_ATTEMPTS, _KICK_RAD = 8, 0.1
 """Starts of the search, and rms in rad by which phases are moved away for all but the first."""
+_DOUBT_PER_RAD = 0.15
+"""Rms error of predicted products per rad (rms) by which phases were moved from a setting that was measured."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,16 @@ class TwinSearch:
             tried = self._descend(self._point(self._start(settings, attempt)))
             if self._dac.whole:
                 tried = self._rounded(tried)
-            best = min(best, tried, key=lambda point: point.cost)
-            if best.cost <= enough**2:
+            best = min(best, tried, key=lambda point: self._doubted(point, settings))
+            if self._doubted(best, settings) <= enough**2:
                 break
         return best.settings
+
+    def _doubted(self, point: _Point, settings: Array) -> float:
+        """Cost that is to be feared: a twin knows best what is near to what was measured."""
+        moved = (point.settings - settings)[self._free] * self._radians(settings)
+        doubt = _DOUBT_PER_RAD**2 * float(np.mean(moved**2))
+        return point.cost + doubt * float(np.mean(self._task.weights**2))
 
     def _start(self, settings: Array, attempt: int) -> Array:
         if attempt == 0:

@@ -15,6 +15,8 @@ from optinc_hw.photonics.arms import bare_arms
 _LENGTHS = (0.5, 1.0, 2.0, 4.0)
 """Lengths in pitches over which heat that the twin does not know may fall off."""
 _SHORTER, _TRIES = 0.3, 5
+_FAR_OFF = 0.5
+"""Share of the rms error that counts as noise while it is larger than that."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class LearningTwin:
         """The twin as it is known now."""
         return self._meaning.twin(self._correction)
 
-    def learn(self, power_w: Array, products: Array, scale: Array, rounds: int = 2) -> None:
+    def learn(self, power_w: Array, products: Array, scale: Array, rounds: int = 3) -> None:
         """Learn from one setting.
 
         Parameters
@@ -183,27 +185,32 @@ class LearningTwin:
         for _ in range(rounds):
             self._improve()
 
-    def _cost(self, correction: Array) -> float:
+    def _cost(self, correction: Array, sigma: float) -> float:
         twin = self._meaning.twin(correction)
         away = [product_values(twin, one.power_w, one.scale) - one.products for one in self._seen]
-        squares = sum(float(np.sum(part**2)) for part in away)
-        return squares / self._doubt.product**2 + float(self._precision @ correction**2)
+        return sum(float(np.sum(part**2)) for part in away) / sigma**2 + float(self._precision @ correction**2)
 
     def _improve(self) -> None:
-        """One step towards all that was seen, shortened until it helps."""
-        twin, sigma, count = self.parameters, self._doubt.product, len(self._precision)
-        gram, slope = np.diag(self._precision), -self._precision * self._correction
-        before = float(self._precision @ self._correction**2)
+        """One step towards all that was seen, shortened until it helps.
+
+        As long as the twin is far off, what is seen counts less: products are not linear then, and corrections would
+        run away.
+        """
+        twin, count = self.parameters, len(self._precision)
+        gram, slope, squares, seen = np.zeros((count, count)), np.zeros(count), 0.0, 0
         for one in self._seen:
             found = product_slopes(twin, one.power_w, one.scale)
-            jacobian = self._meaning.slopes(found, twin, one.power_w).reshape(-1, count) / sigma
-            away = (one.products - found.values).ravel() / sigma
-            before += float(away @ away)
+            jacobian = self._meaning.slopes(found, twin, one.power_w).reshape(-1, count)
+            away = (one.products - found.values).ravel()
             gram += jacobian.T @ jacobian
             slope += jacobian.T @ away
-        step = np.linalg.solve(gram, slope)
+            squares, seen = squares + float(away @ away), seen + len(away)
+        sigma = max(self._doubt.product, _FAR_OFF * float(np.sqrt(squares / seen)))
+        before = squares / sigma**2 + float(self._precision @ self._correction**2)
+        pull = slope / sigma**2 - self._precision * self._correction
+        step = np.linalg.solve(gram / sigma**2 + np.diag(self._precision), pull)
         for _ in range(_TRIES):
-            if self._cost(self._correction + step) < before:
+            if self._cost(self._correction + step, sigma) < before:
                 self._correction = self._correction + step
                 return
             step = _SHORTER * step
