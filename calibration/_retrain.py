@@ -219,8 +219,10 @@ class _Retraining:
                 break
             inputs = np.concatenate([inputs, worst])
             cell = self._cell(index, known, inputs)
-            # By what was learned meanwhile, a fresh start may be better.
-            starts = [cell.at(best.programmed), cell.at(self._programmed(index, known))]
+            try:  # by what was learned meanwhile, a fresh start may be better
+                starts = [cell.at(best.programmed), cell.at(self._programmed(index, known))]
+            except LimitError:  # what was learned asks for more than heaters may have
+                break
             state = min(starts, key=lambda start: start.cost)
         return RetrainedTile(best.programmed, best.correction, float(np.sqrt(first.cost)), least, measured, readings)
 
