@@ -206,16 +206,15 @@ class _Retraining:
         settings, inputs = self._settings, self._first_inputs(index)
         cell = self._cell(index, known, inputs)
         first = cell.at(self._programmed(index, known))
-        state, measured, readings = first, 0, 0
-        best, least = first, np.inf
-        for _ in range(settings.rounds):
+        state, best, least, measured, readings = first, first, np.inf, 0, 0
+        for left in reversed(range(settings.rounds)):
             state = cell.train(state, settings.settings, settings.enough)
             worst, share = self._check(index, state.programmed)
             measured += cell.measured
             readings += cell.measured * len(inputs) + settings.checked
             if share < least:
                 best, least = state, share
-            if share <= settings.tolerance:
+            if share <= settings.tolerance or not left:
                 break
             inputs = np.concatenate([inputs, worst])
             cell = self._cell(index, known, inputs)
