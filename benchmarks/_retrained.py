@@ -132,7 +132,7 @@ def on_bench(plan: TilePlan, ports: int, seed: int) -> Retrained:
 
 def compared(plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac: HeaterDac, judged: int) -> Retrained:
     settings = RetrainingSettings(judged=judged)
-    alone = retrain(plan, TwinRunner(twin), twin, dac, RetrainingSettings(), max_power_w=MAX_POWER_W)
+    alone = retrain(plan, TwinRunner(twin), twin, dac, RetrainingSettings(rounds=1), max_power_w=MAX_POWER_W)
     on_twin = judge(plan, [tile.programmed for tile in alone.tiles], runner, inputs=judged)
     begun = time.process_time()
     found = retrain(plan, runner, twin, dac, settings, max_power_w=MAX_POWER_W)

@@ -35,7 +35,7 @@ class RetrainingSettings:
     enough
         Rms error, as a share of what the network absorbs, at which a tile is good on its inputs.
     checked
-        Inputs that a tile is checked with after that, drawn from what the network sends it.
+        Inputs that a tile is checked with after that: a third rare ones, the others drawn from what the network sends it.
     tolerance
         Largest error among these, as a share of what the network absorbs, with which the tile is done.
     rounds
@@ -235,8 +235,9 @@ class _Retraining:
 
     def _check(self, index: int, programmed: ProgrammedMatrix) -> tuple[Array, float]:
         """Send a tile inputs that it was not trained on: those it does worst, and the largest share of slack used."""
-        candidates = self._candidates(index)
-        inputs = candidates[self._rng.integers(0, len(candidates), self._settings.checked)]
+        candidates, count = self._candidates(index), self._settings.checked
+        rare = self._spread_inputs(index)[self._settings.inputs :]
+        inputs = np.concatenate([rare, candidates[self._rng.integers(0, len(candidates), count - len(rare))]])
         products = self._run(programmed, inputs)
         shares = np.abs((products - inputs @ programmed.matrix.T) * self._weights[index]).max(axis=1)
         worst = inputs[np.argsort(-shares)[: self._settings.inputs // 4]]
@@ -252,7 +253,12 @@ class _Retraining:
         return np.ascontiguousarray(amplitudes[:, part.cols])
 
     def _first_inputs(self, index: int) -> Array:
-        return _spread(self._candidates(index), self._settings.inputs)
+        return self._spread_inputs(index)[: self._settings.inputs]
+
+    def _spread_inputs(self, index: int) -> Array:
+        """Return inputs far from each other: first those of training, then rare ones for the check."""
+        rare = self._settings.checked // 3
+        return _spread(self._candidates(index), self._settings.inputs + rare)
 
     def _cell(self, index: int, known: LearningTwin, inputs: Array) -> Cell:
         task = CellTask(inputs, self._plan.tiles[index].matrix, self._weights[index])
