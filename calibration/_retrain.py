@@ -35,7 +35,7 @@ class RetrainingSettings:
     enough
         Rms error, as a share of what the network absorbs, at which a tile is good on its inputs.
     checked
-        Inputs that a tile is checked with after that: a third rare ones, the others drawn from what the network sends it.
+        Inputs that a tile is checked with after that: a third rare ones, the others as the network sends them.
     tolerance
         Largest error among these, as a share of what the network absorbs, with which the tile is done.
     rounds
