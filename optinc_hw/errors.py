@@ -51,3 +51,7 @@ class DeviceError(InstrumentError):
 
 class IdentityError(InstrumentError):
     """The instrument at an address is not the one that the configuration names."""
+
+
+class AggregationError(OptincError):
+    """Ranks of a training job are set up differently, or one of them died or did not answer in time."""

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from optinc_hw.aggregation._executors import Executor
+from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._quantizer import BlockQuantizer, Codes, Floats
 from optinc_hw.errors import GradientError, NetworkError
 
@@ -232,7 +231,7 @@ class Aggregator:
         for places, blocks in self._segments(len(mean)):
             parts = np.stack([vector[places] for vector in vectors])
             codes = self.quantizer.quantise(parts, maxima[blocks])
-            answers: NDArray[np.int64] = self.executor.run(codes.T)
+            answers = self.executor.run(codes.T)
             if answers.shape != (codes.shape[1],):
                 raise NetworkError(f"the executor answered {codes.shape[1]} elements with shape {answers.shape}")
             mean[places] = self.quantizer.dequantise(answers, maxima[blocks])

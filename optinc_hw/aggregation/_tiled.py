@@ -1,176 +1,13 @@
-"""Executors: four ways to answer what the mean of the servers' codes is, behind one interface."""
+"""Twin and bench executors: a network's layers on a chip, tile by tile."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optinc_hw.aggregation._executor import Answers, Progress, placed
 from optinc_hw.errors import CalibrationError, NetworkError
-from optinc_hw.onn import (
-    InputSpace,
-    OpticalNetwork,
-    Rounding,
-    TilePlan,
-    TileRunner,
-    check_codes,
-    check_integers,
-    check_rounding,
-    quantised_mean,
-    symbol_count,
-    tile,
-)
-
-Progress = Callable[[int, int], None]
-"""``progress(done, total)``: called after each piece of work; the unit is one vector through one tile."""
-
-_CHUNK = 1 << 16  # elements whose temporaries stay in the cache
-_TABLE_LIMIT = 1 << 24
-_USUAL_INPUTS = 4  # K of the paper's four scenarios
-
-
-class Executor(Protocol):
-    """Anything that answers servers' codes with the code of their mean."""
-
-    @property
-    def servers(self) -> int:
-        """Number N of servers."""
-
-    @property
-    def bits(self) -> int:
-        """Width B of a code."""
-
-    @property
-    def inputs(self) -> int:
-        """Number K of unit P's averages on which alone the answer depends."""
-
-    @property
-    def batch_limit(self) -> int | None:
-        """Batch that suits `run` best where many calls cost nothing; None if one call should take all."""
-
-    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
-        """Answer codes (batch, servers) with codes (batch,)."""
-
-
-class ExactExecutor:
-    """Integer arithmetic: the reference.
-
-    Parameters
-    ----------
-    servers
-        Number N of servers, any from 1.
-    bits
-        Width B of a code.
-    rounding
-        ``"half_up"`` or ``"floor"``.
-
-    Raises
-    ------
-    NetworkError
-        If a parameter is out of range.
-    """
-
-    def __init__(self, servers: int, bits: int = 8, rounding: Rounding = "half_up") -> None:
-        check_rounding(rounding)
-        symbols = symbol_count(bits)
-        group = -(-symbols // _USUAL_INPUTS)
-        space = InputSpace(servers, bits, -(-symbols // group))
-        self.servers = space.servers
-        self.bits = space.bits
-        self.inputs = space.inputs
-        self.rounding: Rounding = rounding
-        self.batch_limit = _CHUNK
-
-    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
-        """Return the mean (batch,) of the servers' codes (batch, servers).
-
-        Raises
-        ------
-        NetworkError
-            If codes are not integers in range or do not have one column a server.
-        """
-        return quantised_mean(check_codes(codes, self.servers, self.bits), self.rounding)
-
-
-class TableExecutor:
-    """Precomputed answers over the whole input space of unit P: the fast path.
-
-    Parameters
-    ----------
-    space
-        The input space.
-    table
-        Answer (space.size,) to each point, in the order of ``space``; integers in 0 .. 2**bits - 1.
-
-    Raises
-    ------
-    NetworkError
-        If the table does not fit the space or the codes, or codes have more than 16 bits.
-    """
-
-    def __init__(self, space: InputSpace, table: ArrayLike) -> None:
-        answers = check_integers(table, 1 << space.bits, "table answer")
-        if answers.shape != (space.size,):
-            raise NetworkError(f"a table of shape {answers.shape} does not fit an input space of {space.size} points")
-        self._keys = space.keys
-        self._table = answers.astype(np.uint8 if space.bits <= 8 else np.uint16)
-        self.space = space
-        self.servers = space.servers
-        self.bits = space.bits
-        self.inputs = space.inputs
-        self.batch_limit = _CHUNK
-
-    @classmethod
-    def from_executor(cls, executor: Executor, progress: Progress | None = None) -> "TableExecutor":
-        """Ask ``executor`` once for every point.
-
-        Of an executor with noise this keeps one draw for good: equal inputs then get equal answers, wrong ones
-        included, while the live executor would err afresh each time.
-
-        Parameters
-        ----------
-        executor
-            Where the answers come from.
-        progress
-            Called with (points done, points in all).
-
-        Raises
-        ------
-        NetworkError
-            If the space has more than 2**24 points (16 bits and 4 servers on K = 4 inputs, or 8 bits and 16
-            servers, still fit).
-        """
-        space = InputSpace(executor.servers, executor.bits, executor.inputs)
-        if space.size > _TABLE_LIMIT:
-            raise NetworkError(
-                f"a table for {space.servers} servers, {space.bits} bits and {space.inputs} inputs needs {space.size} "
-                f"entries; the limit is {_TABLE_LIMIT}: use fewer inputs or run the executor itself"
-            )
-        table = np.empty(space.size, dtype=np.int64)
-        stride = 1 << 20
-        for start in range(0, space.size, stride):
-            stop = min(start + stride, space.size)
-            table[start:stop] = executor.run(space.codes(np.arange(start, stop)))
-            if progress is not None:
-                progress(stop, space.size)
-        return cls(space, table)
-
-    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
-        """Look up the answers (batch,) to the servers' codes (batch, servers).
-
-        Fastest with unsigned 8- or 16-bit codes whose columns are contiguous.
-
-        Raises
-        ------
-        NetworkError
-            If codes are not integers in range or do not have one column a server.
-        """
-        array = check_codes(codes, self.servers, self.bits)
-        # "clip" never clips, as codes are checked; it spares take's own check.
-        index = np.take(self._keys, array[:, 0], mode="clip")
-        for server in range(1, self.servers):
-            index += np.take(self._keys, array[:, server], mode="clip")
-        return np.take(self._table, index, mode="clip").astype(np.int64)
+from optinc_hw.onn import OpticalNetwork, TilePlan, TileRunner, tile
 
 
 class _TiledExecutor:
@@ -220,8 +57,10 @@ class _TiledExecutor:
     def batch_limit(self) -> None:
         """None: tiles are programmed in turn for each call, so one call should take all."""
 
-    def run(self, codes: ArrayLike) -> NDArray[np.int64]:
+    def run(self, codes: ArrayLike, out: Answers | None = None) -> Answers:
         """Return the means (batch,) of the servers' codes (batch, servers) as the chip gives them.
+
+        They are of type int64 or in ``out``.
 
         Raises
         ------
@@ -230,7 +69,7 @@ class _TiledExecutor:
         CalibrationError
             If a measured amplitude is not finite or, on a bench, not possible.
         """
-        return self.network.decode(self.run_analog(codes))
+        return placed(self.network.decode(self.run_analog(codes)), out)
 
     def run_analog(self, codes: ArrayLike) -> NDArray[np.float64]:
         """Return analogue symbols (batch, M) before the receivers' decision, in PAM4 levels; errors as in `run`."""

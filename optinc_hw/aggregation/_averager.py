@@ -1,0 +1,193 @@
+"""Mean of the ranks' gradients: maxima are agreed, codes exchanged, answers decoded."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch.distributed as dist
+
+from optinc_hw.aggregation._agreement import agree, failure, setup_of
+from optinc_hw.aggregation._exchange import CodeExchange, Groups, agree_maxima
+from optinc_hw.aggregation._executor import Executor
+from optinc_hw.aggregation._feedback import Residuals
+from optinc_hw.aggregation._options import OptincOptions
+from optinc_hw.aggregation._quantizer import Borders, Codes, Floats
+from optinc_hw.errors import AggregationError, GradientError
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """Gradients of parameters as one vector.
+
+    Parameters
+    ----------
+    vector
+        Values (size,), float32 or float64.
+    names
+        Name of each parameter.
+    sizes
+        Number of values of each parameter; they lie one behind the other.
+    step
+        Number of the step, from 0.
+    """
+
+    vector: Floats
+    names: Sequence[str]
+    sizes: Sequence[int]
+    step: int
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """Gradients whose blocks' maxima are being agreed on.
+
+    Parameters
+    ----------
+    gradients
+        The rank's own gradients.
+    corrected
+        Their vector, with residuals of error feedback added.
+    borders
+        Borders of the blocks.
+    maxima
+        Largest values of the blocks, of all ranks once ``work`` is done; Inf where a block holds NaN or Inf.
+    work
+        The exchange of the maxima.
+    """
+
+    gradients: Gradients
+    corrected: Floats
+    borders: Borders
+    maxima: Floats
+    work: dist.Work
+
+
+class Averager:
+    """Averages gradients over the ranks of a group; every rank makes one at the same time.
+
+    Parameters
+    ----------
+    group
+        Ranks that take part; None: all.
+    executor
+        This rank's executor, or None.
+    options
+        Settings.
+    residuals
+        Residuals of error feedback, which `finish` changes.
+    step
+        Steps done so far.
+
+    Raises
+    ------
+    AggregationError
+        If the ranks are set up differently.
+    NetworkError
+        If the network does not fit the codes or the ranks.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        executor: Executor | None,
+        options: OptincOptions,
+        residuals: Residuals,
+        step: int,
+    ) -> None:
+        self._options = options
+        self._quantizer = options.quantizer()
+        self._residuals = residuals
+        self._groups = Groups.beside(group, options.timeout_s)
+        feeds = agree(self._groups.codes, setup_of(options, executor, step), options.chip_host)
+        self._factor = feeds.factor
+        self._exchange = CodeExchange(self._groups.codes, executor, options.chip_host, feeds)
+        self._rank = dist.get_rank(self._groups.codes)
+        self._borders: dict[tuple[int, ...], Borders] = {}
+        self._failed: AggregationError | None = None
+
+    def begin(self, gradients: Gradients) -> Pending:
+        """Begin to agree on the blocks' maxima; every rank calls this for the same parameters in the same order."""
+        if self._failed is not None:
+            raise self._failed
+        sizes = tuple(gradients.sizes)
+        if sizes not in self._borders:
+            self._borders[sizes] = self._quantizer.borders(sizes)
+        borders, corrected = self._borders[sizes], gradients.vector
+        if self._options.error_feedback:
+            corrected = self._residuals.add_to(corrected, gradients.names, sizes)
+        maxima = self._quantizer.block_maxima(corrected, borders)
+        return Pending(gradients, corrected, borders, maxima, agree_maxima(self._groups.maxima, maxima))
+
+    def finish(self, pending: Pending, out: Floats) -> None:
+        """Write the mean into ``out`` (size,), which may be the gradients' own vector; in the order of `begin`.
+
+        Raises
+        ------
+        AggregationError
+            If a rank does not answer or an executor failed.  All later calls raise the same.
+        GradientError
+            If a block holds NaN or Inf and the options say so: on all ranks.
+        """
+        if self._failed is not None:
+            raise self._failed
+        try:
+            pending.work.wait()
+            self._finish(pending, out)
+        except AggregationError as error:
+            self._failed = error
+            raise
+        except RuntimeError as error:  # what torch raises for a broken or slow connection
+            self._failed = failure(self._groups, pending.gradients.step, error)
+            raise self._failed from error
+
+    def _finish(self, pending: Pending, out: Floats) -> None:
+        borders, maxima, values = pending.borders, pending.maxima, pending.corrected
+        lost = np.flatnonzero(~np.isfinite(maxima))
+        if len(lost):
+            if self._options.non_finite == "raise":
+                raise GradientError(self._non_finite(pending, int(lost[0])))
+            values = values.copy()
+            for block in lost:
+                values[borders[block] : borders[block + 1]] = 0.0
+            maxima[lost] = 0.0
+        size = len(values)
+        codes = np.empty(self._exchange.padded(size), dtype=self._quantizer.code_dtype)
+        codes[size:] = 1 << (self._options.bits - 1)
+        self._quantise(pending, values, codes[:size])
+        answers = self._exchange.answers(codes)[:size]
+        if self._options.error_feedback:
+            dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)
+            for block in lost:
+                dropped[borders[block] : borders[block + 1]] = np.nan
+            self._residuals.keep(pending.gradients.vector, dropped, pending.gradients.names, pending.gradients.sizes)
+        self._quantizer.dequantise(answers, maxima, borders, out=out)
+        if self._factor != 1.0:
+            out *= out.dtype.type(self._factor)
+        for block in lost:
+            out[borders[block] : borders[block + 1]] = np.nan
+
+    def _quantise(self, pending: Pending, values: Floats, codes: Codes) -> None:
+        """Write the codes of the values; random roundings depend on rank, step, parameter and place alone."""
+        if self._options.rounding != "stochastic":
+            self._quantizer.quantise(values, pending.maxima, pending.borders, out=codes)
+            return
+        start = block = 0
+        for name, size in zip(pending.gradients.names, pending.gradients.sizes, strict=True):
+            part, blocks = slice(start, start + size), self._quantizer.block_count(size)
+            words = [self._options.seed, self._rank, pending.gradients.step, zlib.crc32(name.encode())]
+            seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
+            self._quantizer.quantise(values[part], pending.maxima[block : block + blocks], seed=seed, out=codes[part])
+            start, block = start + size, block + blocks
+
+    def _non_finite(self, pending: Pending, block: int) -> str:
+        """Say where the first block with NaN or Inf is, and whether it is this rank's."""
+        place = int(pending.borders[block])
+        ends = np.cumsum(pending.gradients.sizes)
+        name = pending.gradients.names[int(np.searchsorted(ends, place, side="right"))]
+        own = pending.gradients.vector[place : pending.borders[block + 1]]
+        whose = "this rank's" if not np.isfinite(own).all() else "another rank's"
+        return (
+            f"step {pending.gradients.step}: {whose} gradient of {name} holds NaN or Inf; nothing was averaged on any "
+            "rank: skip the step or lower the loss scale"
+        )

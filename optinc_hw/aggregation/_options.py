@@ -1,0 +1,86 @@
+"""Settings of the hook."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from optinc_hw.aggregation._quantizer import BlockQuantizer, CodeRounding
+from optinc_hw.errors import GradientError
+
+NonFinite = Literal["propagate", "raise"]
+
+
+@dataclass(frozen=True)
+class OptincOptions:
+    """Settings of `optinc_hook`, equal on all ranks.
+
+    Parameters
+    ----------
+    bits
+        Width B of a code, 2 to 16.
+    block_size
+        Elements that share a scale; blocks never reach over the border of a parameter.
+    rounding
+        Of values to codes, see `BlockQuantizer`.
+    error_feedback
+        Keep what quantisation dropped of each parameter's gradient and add it to the next one.
+    chip_host
+        Rank that holds the executor, such as one with a bench; None: every rank answers its share of the elements.
+    non_finite
+        What becomes of a block with NaN or Inf on any rank: ``"propagate"`` makes it NaN on all ranks, which
+        ``GradScaler`` and clipping notice as they do without a hook; ``"raise"`` ends the step on all ranks.
+    warmup_steps
+        First steps whose gradients are averaged in floating point.
+    timeout_s
+        Longest wait in s for the other ranks in one exchange.
+    seed
+        Of stochastic rounding.
+
+    Raises
+    ------
+    GradientError
+        If a setting is out of range.
+    """
+
+    bits: int = 8
+    block_size: int = 1024
+    rounding: CodeRounding = "nearest"
+    error_feedback: bool = False
+    chip_host: int | None = None
+    non_finite: NonFinite = "propagate"
+    warmup_steps: int = 0
+    timeout_s: float = 300.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.quantizer()
+        if self.non_finite not in get_args(NonFinite):
+            raise GradientError(f"non_finite must be one of {get_args(NonFinite)}, got {self.non_finite!r}")
+        for name in ("warmup_steps", "seed") + (() if self.chip_host is None else ("chip_host",)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise GradientError(f"{name} must be an integer of at least 0, got {value!r}")
+        if not 0.0 < self.timeout_s < math.inf:
+            raise GradientError(f"timeout_s must be positive and finite, got {self.timeout_s!r}")
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> "OptincOptions":
+        """Make options of a trainer's settings by name.
+
+        Raises
+        ------
+        GradientError
+            If a name is unknown or a value out of range.
+        """
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(settings) - set(known))
+        if unknown:
+            raise GradientError(
+                f"unknown options of the OptINC hook: {', '.join(unknown)}; there are {', '.join(known)}"
+            )
+        return cls(**settings)
+
+    def quantizer(self) -> BlockQuantizer:
+        """Return the quantiser of these settings."""
+        return BlockQuantizer(self.bits, self.block_size, self.rounding)

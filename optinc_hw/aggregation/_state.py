@@ -1,0 +1,129 @@
+"""State of the DDP hook of one rank."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from optinc_hw.aggregation._averager import Averager
+from optinc_hw.aggregation._executor import Executor
+from optinc_hw.aggregation._feedback import Residuals
+from optinc_hw.aggregation._options import OptincOptions
+from optinc_hw.aggregation._parameters import ParameterNames
+from optinc_hw.errors import GradientError
+
+_KEYS = {"steps", "rank", "ranks", "residuals"}
+
+
+class OptincState:
+    """State of `optinc_hook` on one rank.
+
+    Parameters
+    ----------
+    executor
+        Finds the codes' means.  With a ``chip_host`` only that rank needs one.
+    options
+        Settings, equal on all ranks.
+    process_group
+        Ranks that take part; None: all.  Codes travel over groups of the same ranks with the backend gloo.
+    parameters
+        Names and parameters, as from ``module.named_parameters()``.  They name residuals in checkpoints and parameters
+        in messages; without them parameters are numbered as the hook meets them.
+
+    Attributes
+    ----------
+    steps : int
+        Steps done.
+
+    Raises
+    ------
+    GradientError
+        If two parameters have one name.
+
+    Notes
+    -----
+    Groups are made and setups compared in the first call of the hook.  A state can be pickled; the copy joins the
+    default group.
+    """
+
+    def __init__(
+        self,
+        executor: Executor | None,
+        options: OptincOptions | None = None,
+        *,
+        process_group: dist.ProcessGroup | None = None,
+        parameters: Iterable[tuple[str, torch.Tensor]] = (),
+    ) -> None:
+        self.executor = executor
+        self.options = OptincOptions() if options is None else options
+        self.process_group = process_group
+        self.steps = 0
+        self.names = ParameterNames(parameters)
+        self._residuals = Residuals()
+        self._averager: Averager | None = None
+        self._worker: ThreadPoolExecutor | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks that take part."""
+        return dist.get_world_size(self.process_group)
+
+    @property
+    def averager(self) -> Averager:
+        """What averages, made in the first call, which all ranks must make."""
+        if self._averager is None:
+            self._averager = Averager(self.process_group, self.executor, self.options, self._residuals, self.steps)
+        return self._averager
+
+    @property
+    def worker(self) -> ThreadPoolExecutor:
+        """The one thread that exchanges codes, bucket after bucket, while the backward pass goes on."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="optinc-hook")
+        return self._worker
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank needs to go on bit for bit: steps, and residuals by parameter (copies).
+
+        Every rank has its own residuals and must save its own.
+        """
+        return {
+            "steps": self.steps,
+            "rank": dist.get_rank(self.process_group),
+            "ranks": self.ranks,
+            "residuals": self._residuals.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave; before the first step.
+
+        Raises
+        ------
+        GradientError
+            If the state is another rank's, of another number of ranks, damaged, or holds residuals although error
+            feedback is off; nothing is changed then.
+        """
+        if set(state) != _KEYS:
+            raise GradientError(f"the state of the hook has keys {sorted(state)}; expected {sorted(_KEYS)}")
+        mine = (dist.get_rank(self.process_group), self.ranks)
+        if (state["rank"], state["ranks"]) != mine:
+            raise GradientError(
+                f"the state is of rank {state['rank']} of {state['ranks']}, this is rank {mine[0]} of {mine[1]}; every "
+                "rank must load its own"
+            )
+        if state["residuals"] and not self.options.error_feedback:
+            raise GradientError("the state holds residuals but error_feedback is off; switch it on to load them")
+        self._residuals.load_state_dict(state["residuals"])
+        self.steps = int(state["steps"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = self.__dict__ | {"_averager": None, "_worker": None, "process_group": None}
+        return kept | {"had_group": self.process_group is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.pop("had_group"):
+            warnings.warn("the copy of an OptincState joins the default process group", stacklevel=2)
+        self.__dict__.update(state)
