@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._area import Form
 from optinc_hw.onn._checks import Rounding, check_bits, check_codes, check_rounding, symbol_count, whole_number
-from optinc_hw.onn._circuit import Circuit, UnitKind, Value
+from optinc_hw.onn._circuit import Circuit, UnitKind, Value, unit_margin
 from optinc_hw.onn._codec import encode_pam4
 from optinc_hw.onn._exact import base4_digits, build_exact
 from optinc_hw.onn._network import OpticalNetwork
@@ -261,4 +261,4 @@ def _level(space: _LevelSpace, rounding: Rounding | None, slope: float, unit: Un
     if rounding is None:
         digits[0] += circuit.divide(remainder, 1)[0].scaled(1.0 / parts)
     layers = circuit.layers(digits[::-1])
-    return OpticalNetwork(count, space.bits, rounding or "floor", layers, margin=0.5 - 0.5 / slope)
+    return OpticalNetwork(count, space.bits, rounding or "floor", layers, margin=unit_margin(unit, slope))

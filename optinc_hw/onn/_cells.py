@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._area import Form, count_mzis
 from optinc_hw.onn._checks import Rounding, check_codes, check_rounding, symbol_count, whole_number
-from optinc_hw.onn._circuit import Circuit, UnitKind, Value
+from optinc_hw.onn._circuit import Circuit, UnitKind, Value, unit_margin
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess
 from optinc_hw.onn._network import Layer, Multiply
 
@@ -361,7 +361,7 @@ def build_cell(divisor: int = 4, digits: int = 1, *, slope: float = 4.0, unit: U
         found.append(rest)
     layers = circuit.layers([carry.scaled(carry_step), *found[::-1]])
     slack = np.array([0.5 * carry_step, *([0.5] * digits)])
-    return Cell(divisor, digits, (*layers[:-1], replace(layers[-1], slack=slack)), 0.5 - 0.5 / slope)
+    return Cell(divisor, digits, (*layers[:-1], replace(layers[-1], slack=slack)), unit_margin(unit, slope))
 
 
 def check_cell_sizes(sizes: Sequence[int], digits: int) -> None:

@@ -265,10 +265,11 @@ class _Optics:
 def _uniform(network: OpticalNetwork | Cell) -> TilePlan:
     """Plan of one product a layer in which all inputs have one scale, and rows that of their largest attenuation."""
     tiles, plans, spare = [], [], np.zeros(network.inputs)
+    folded = np.zeros(network.inputs, dtype=bool)
     for index, layer in enumerate(network.layers):
         centre, half = centred(layer, spare)
         # Most signals of trained ReLUs are small, and noise is a part of what is sent: so they are sent from 0 up.
-        bare = layer.step == 0.0
+        bare = (layer.step == 0.0) & ~folded
         centre, half = np.where(bare, layer.low, centre), np.where(bare, layer.high - layer.low + spare, half)
         width = np.full(len(half), half.max())
         rows, columns = layer.weight.shape
@@ -282,5 +283,6 @@ def _uniform(network: OpticalNetwork | Cell) -> TilePlan:
             Tile(index, slice(0, rows), slice(0, columns), matrix, frozen_array(scale * half.max(), 1, "row scale"))
         )
         plans.append(LayerPlan((index,), layer.weight, np.arange(rows), np.ones(rows), centre, width))
-        spare = np.where(layer.saturating, 0.0, 0.5)
+        folded = layer.folding
+        spare = np.where(layer.saturating | folded, 0.0, 0.5)
     return TilePlan(network, max(network.sizes), tuple(tiles), tuple(plans))

@@ -3,7 +3,8 @@
 For each of the cell's inputs the carry is known up to an error e.  On a piece of the range of e every signal is
 enclosed by ``p + q t`` within ``r``, t running from -1 to 1 over the piece.  Products map p and q by W and r by |W|.
 An activation whose kinks lie outside the enclosure is linear, so nothing is lost; another one is replaced by its chord,
-and r takes up the difference.  Pieces are halved until r is negligible, or some other input is surely worse.
+and r takes up the difference, which is largest at a kink, or where a sin^2 is parallel to the chord.  Pieces are halved
+until r is negligible, or some other input is surely worse.
 
 If carries that are wrong by at most E always lead to carries that are wrong by at most E, and to digits wrong by less
 than half a level, then so does a chain of any length, by induction: its first carry is not wrong at all.
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._cells import Cell, CellSpace
 from optinc_hw.onn._checks import whole_number
-from optinc_hw.onn._network import Activation
+from optinc_hw.onn._network import Layer
 
 _Real = NDArray[np.float64]
 
@@ -26,9 +27,8 @@ _CHUNK = 1 << 11
 _LOOSE = 1e-3
 """Part of a bound, in level distances, that enclosures may be to blame for."""
 _HALVINGS = 12
-_KINDS: tuple[Activation, ...] = ("linear", "relu", "clip01")
-_KINKS = ((), (0.0,), (0.0, 1.0))
-"""Where activations of each kind bend; a kind that bends elsewhere too does no harm."""
+_KINKS = (0.0, 1.0)
+"""Where activations bend, apart from sin^2; places where some do not bend do no harm."""
 _NOTHING = 1e-6
 """Least error of the carry that is looked at."""
 _ROUNDING = 1e-9
@@ -189,6 +189,16 @@ def _by_kind(away: _Real) -> _Real:
     return np.stack([away[:, 1:].max(axis=1), away[:, 0]])
 
 
+def _extremes(layer: Layer, chord: _Real, low: _Real) -> list[_Real]:
+    """Places (batch, out) where activations can be furthest from chords (batch, out) that begin at ``low``.
+
+    sin^2 is parallel to a chord of slope c where pi sin(2 pi z) = c, at two places of each period.
+    """
+    level = np.arcsin(np.clip(chord / np.pi, -1.0, 1.0)) / (2.0 * np.pi)
+    parallel = [place + np.ceil(low - place) for place in (level, 0.5 - level)]
+    return [np.where(layer.folding, place, kink) for place, kink in zip(parallel, _KINKS, strict=True)]
+
+
 def _enclosed(cell: Cell, inputs: _Real, answers: _Real, middle: _Real, half: float) -> tuple[_Real, _Real]:
     """Bounds (batch, g + 1) of errors of the outputs, and the part of them that enclosures are to blame for."""
     centre, slope, radius = inputs.copy(), np.zeros_like(inputs), np.zeros_like(inputs)
@@ -197,21 +207,21 @@ def _enclosed(cell: Cell, inputs: _Real, answers: _Real, middle: _Real, half: fl
     for layer in cell.layers:
         centre, slope = centre @ layer.weight.T + layer.bias, slope @ layer.weight.T
         radius = radius @ np.abs(layer.weight.T)
-        kinks = _KINKS[max(map(_KINDS.index, layer.activation))]
-        if not kinks:
+        if set(layer.activation) == {"linear"}:
             continue
         reach = np.abs(slope) + radius
         low, high = centre - reach, centre + reach
         first = layer.activate(low)
         span = high - low
         chord = np.divide(layer.activate(high) - first, span, out=np.ones_like(span), where=span > 0.0)
+        chord[layer.folding & (span >= 1.0)] = 0.0  # a whole period: no chord is better than the middle
         top = bottom = first - chord * low
-        for kink in kinks:
-            point = np.clip(kink, low, high)
+        for place in _extremes(layer, chord, low):
+            point = np.clip(place, low, high)
             away = layer.activate(point) - chord * point
             top, bottom = np.maximum(top, away), np.minimum(bottom, away)
         centre, slope = chord * centre + (top + bottom) / 2.0, chord * slope
-        radius = chord * radius + (top - bottom) / 2.0
+        radius = np.abs(chord) * radius + (top - bottom) / 2.0
     steps = cell.steps
     away = (np.abs(centre - answers) + np.abs(slope) + radius) / steps + _ROUNDING
     return np.nan_to_num(away, nan=np.inf, posinf=np.inf), radius / steps

@@ -22,7 +22,7 @@ import numpy as np
 
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn._checks import Rounding, check_bits, check_rounding, symbol_count, whole_number
-from optinc_hw.onn._circuit import Circuit, UnitKind, Value
+from optinc_hw.onn._circuit import UNITS, Circuit, UnitKind, Value, unit_margin
 from optinc_hw.onn._network import OpticalNetwork
 from optinc_hw.onn._space import InputSpace
 
@@ -55,13 +55,16 @@ def build_exact(
         Number K of inputs from unit P, M by default. Fewer join neighbouring symbols: fewer and wider steps.
     unit
         ``"clip01"``: units that saturate at 0 and 1. ``"relu"``: two ReLUs a step, as in the paper's networks; ReLUs
-        pass linear signals too.
+        pass linear signals too. Where a division by 4 takes several steps, two more fold the range instead, so that
+        their number does not grow with it: ``"sin2"``: three sin^2 units a digit, flat at whole numbers, but not far
+        (see Notes). ``"fold"``: two sin^2 units, and behind them two that saturate, which make the digit anew; two
+        layers a digit.
 
     Returns
     -------
     OpticalNetwork
         For N a power of two M + p layers (4**p = N, or 2 N for odd powers of two): N = 4, B = 8 gives 4-6-6-6-6-4. For
-        other N 3 M - 1 layers.
+        other N 3 M - 1 layers. Folding takes more.
 
     Raises
     ------
@@ -71,6 +74,11 @@ def build_exact(
     Notes
     -----
     Codes of odd width use the lower half of their first symbol only, so its sums are smaller.
+
+    Other divisors than 4 are always counted in steps, so folding gains nothing where N is no power of two.  An error e of
+    a folded value moves its digit by up to 2.5 (pi e / 2)^2 with ``"sin2"``, half a level at e = 0.275, and by nothing
+    with ``"fold"`` while a step would not move either.  Folded carries are v less the digit over 4 and so keep a quarter
+    of the error, where steps keep nothing.
     """
     bits = check_bits(bits)
     check_rounding(rounding)
@@ -78,8 +86,8 @@ def build_exact(
         raise NetworkError(f"a mean needs an integer number of at least 2 servers, got {servers!r}")
     if not (np.isfinite(slope) and slope > 1.0):
         raise NetworkError(f"slope must be a finite number above 1 (steps would overlap), got {slope!r}")
-    if unit not in ("clip01", "relu"):
-        raise NetworkError(f"unit must be 'clip01' or 'relu', got {unit!r}")
+    if unit not in UNITS:
+        raise NetworkError(f"unit must be one of {', '.join(UNITS)}, got {unit!r}")
     space = InputSpace(int(servers), bits, symbol_count(bits) if inputs is None else inputs)
     circuit = Circuit(space.maxima, [1.0 / servers] * space.inputs, slope, unit)
     exponent = int(servers).bit_length() - 1
@@ -88,7 +96,7 @@ def build_exact(
     else:
         digits = _divided(circuit, space, rounding)
     layers = circuit.layers(digits[::-1])
-    return OpticalNetwork(int(servers), bits, rounding, layers, margin=0.5 - 0.5 / slope)
+    return OpticalNetwork(int(servers), bits, rounding, layers, margin=unit_margin(unit, slope))
 
 
 def _sums(circuit: Circuit, space: InputSpace, factor: int) -> list[Value]:
@@ -125,11 +133,7 @@ def base4_digits(circuit: Circuit, values: list[Value], length: int, count: int)
     """Return the ``count`` base-4 digits of ``sum_g values[g] 4**(length g)``, least significant first."""
     digits: list[Value] = []
     carry = Value()
-    for group, value in enumerate(values):
-        rest = value + carry
-        left = count - group * length
-        if group < len(values) - 1:
-            carry, rest = circuit.divide(rest, 4**length)
-            left = length
-        digits += circuit.split(rest, left)
-    return digits
+    for value in values[:-1]:
+        carry, found = circuit.digits(value + carry, length)
+        digits += found
+    return digits + circuit.split(values[-1] + carry, count - len(digits))

@@ -15,7 +15,7 @@ from optinc_hw.onn._checks import Rounding, check_codes, check_rounding, group_l
 from optinc_hw.onn._codec import decode_pam4, encode_pam4, preprocess
 from optinc_hw.onn._rows import tree_couplers
 
-Activation = Literal["clip01", "relu", "linear"]
+Activation = Literal["clip01", "relu", "linear", "sin2"]
 Multiply = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 """``multiply(layer_index, x (batch, in)) -> (batch, out)``: the product that optics may do instead of W x."""
 
@@ -40,14 +40,15 @@ class Layer:
     bias
         Digital offsets (out,), added after detection.
     activation
-        ``"clip01"`` (saturating at 0 and 1), ``"relu"`` or ``"linear"`` for each output (out,); digital.
+        ``"clip01"`` (saturating at 0 and 1), ``"relu"``, ``"linear"``, or ``"sin2"`` (sin^2(pi z), the transmission of
+        an MZI driven over z periods) for each output (out,); digital.
     low, high
         Range (in,) of each input in the noise-free network.  Tiles scale their amplitudes by it, so no data are needed.
     step
         Distance (in,) of the levels that each noise-free input takes, counted from ``low``; 0 for a continuum.
     slack
         Error (out,) of each W x + bias that the network absorbs without changing a symbol: distance to the sloping
-        part for a saturating unit, 0.5 for an output, inf for a hidden linear or ReLU unit, which passes its error on.
+        part for a saturating unit, 0.5 for an output, inf for other hidden units, which pass their errors on.
 
     Raises
     ------
@@ -76,9 +77,9 @@ class Layer:
                 f"a layer of {rows} outputs and {cols} inputs got bias, activation, slack, low, high and step of "
                 f"lengths {lengths}"
             )
-        unknown = sorted(set(self.activation) - {"clip01", "relu", "linear"})
+        unknown = sorted(set(self.activation) - {"clip01", "relu", "linear", "sin2"})
         if unknown:
-            raise NetworkError(f"activation must be 'clip01', 'relu' or 'linear', got {unknown}")
+            raise NetworkError(f"activation must be 'clip01', 'relu', 'linear' or 'sin2', got {unknown}")
         if np.any(self.low > self.high):
             raise NetworkError(f"input {int(np.argmax(self.low > self.high))} of a layer has low above high")
         if np.any(self.step < 0.0):
@@ -90,14 +91,22 @@ class Layer:
         return np.array([kind == "clip01" for kind in self.activation])
 
     @cached_property
+    def folding(self) -> NDArray[np.bool_]:
+        """Mask (out,) of the units that are sin^2."""
+        return np.array([kind == "sin2" for kind in self.activation])
+
+    @cached_property
     def _bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Least and largest output (out,) that each activation lets through."""
-        linear = np.array([kind == "linear" for kind in self.activation])
-        return np.where(linear, -np.inf, 0.0), np.where(self.saturating, 1.0, np.inf)
+        """Least and largest output (out,) that each activation but sin^2 lets through."""
+        through = self.folding | np.array([kind == "linear" for kind in self.activation])
+        return np.where(through, -np.inf, 0.0), np.where(self.saturating, 1.0, np.inf)
 
     def activate(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Apply each unit's activation to W x + bias (batch, out)."""
-        return np.clip(values, *self._bounds)
+        signals = np.clip(values, *self._bounds)
+        if self.folding.any():
+            signals[:, self.folding] = np.sin(np.pi * values[:, self.folding]) ** 2
+        return signals
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +124,8 @@ class OpticalNetwork:
     layers
         The layers; the first takes K inputs, the last gives M = ceil(B / 2) analogue symbols.
     margin
-        Smallest error, in PAM4 level distances, of any decided quantity (threshold input or output) that the
-        network does not absorb; 0.5 is the best possible.
+        Smallest error, in PAM4 level distances, of any decided quantity (threshold input, folded value or output) that
+        the network does not absorb; 0.5 is the best possible.
 
     Raises
     ------

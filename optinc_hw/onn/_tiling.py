@@ -192,22 +192,27 @@ class TilePlan:
     def sensitivity(self) -> tuple[NDArray[np.float64], ...]:
         """Derivative (out, outputs of all tiles) of each layer's W x + bias by errors of tile outputs.
 
-        Saturating units pass nothing on, as is true for errors within their slack.  A tile output's error is
-        in units of the amplitude 1 that the inputs can have at most (full scale).
+        Saturating units pass nothing on, as is true for errors within their slack.  Behind sin^2 units, whose
+        derivative lies between -pi and pi, it is the largest size that the derivative can have.  A tile output's error
+        is in units of the amplitude 1 that the inputs can have at most (full scale).
         """
         total = sum(part.shape[0] for part in self.tiles)
         starts = np.cumsum([0, *(part.shape[0] for part in self.tiles)])
-        incoming = np.zeros((self.network.inputs, total))
+        incoming, doubt = np.zeros((2, self.network.inputs, total))
         result = []
         for layer, plan in zip(self.network.layers, self.layers, strict=True):
-            rows = plan.base @ incoming
+            rows, spread = plan.base @ incoming, np.abs(plan.base) @ doubt
             for index in plan.tiles:
                 part = self.tiles[index]
                 places = np.arange(part.rows.start, part.rows.stop)
                 rows[places, starts[index] + np.arange(len(places))] += part.row_scale
-            units = rows[plan.unit_row] * plan.unit_gain[:, None]
-            result.append(units)
-            incoming = np.where(layer.saturating[:, None], 0.0, units)
+            gain = plan.unit_gain[:, None]
+            units, doubt = rows[plan.unit_row] * gain, spread[plan.unit_row] * np.abs(gain)
+            size = np.abs(units) + doubt
+            result.append(np.where(doubt > 0.0, size, units))
+            saturating, folding = layer.saturating[:, None], layer.folding[:, None]
+            incoming = np.where(saturating | folding, 0.0, units)
+            doubt = np.where(saturating, 0.0, np.where(folding, np.pi * size, doubt))
         return tuple(result)
 
     @property
@@ -275,7 +280,7 @@ def tile(network: OpticalNetwork | Cell, ports: int, *, headroom: float = 0.5) -
         Ports of the chip, at least 2.
     headroom
         Widening of the amplitude range of linear signals between layers, at each end, in their own unit (one PAM4 level
-        for the exact network): room for errors.  Network inputs and saturated units need none.
+        for the exact network): room for errors.  Network inputs, saturating and sin^2 units need none.
 
     Returns
     -------
@@ -313,5 +318,5 @@ def tile(network: OpticalNetwork | Cell, ports: int, *, headroom: float = 0.5) -
                 half=frozen_array(half, 1, "input half range"),
             )
         )
-        spare = np.where(layer.saturating, 0.0, headroom)
+        spare = np.where(layer.saturating | layer.folding, 0.0, headroom)
     return TilePlan(network, int(ports), tuple(tiles), tuple(plans))
