@@ -5,8 +5,8 @@ import pytest
 
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import ChipErrors, build_exact, simulate_chips, tile, widen_to_sigma_u
-from optinc_hw.onn._chips import _Optics
-from optinc_hw.photonics import haar_unitary, mzi_matrix
+from optinc_hw.onn._chips import _arriving, _Optics
+from optinc_hw.photonics import RectangularLayout, haar_unitary, mzi_matrix
 
 NETWORK = build_exact(4, 8)
 WIDE = widen_to_sigma_u(NETWORK, (4, 12, 12, 12, 12, 4))
@@ -77,6 +77,19 @@ def test_an_attenuator_is_the_bar_state_of_an_mzi():
         theta = 2.0 * np.arcsin(attenuation)
         ideal, real = (mzi_matrix(angle, 0.0)[0, 0] for angle in (theta, theta + shift))
         assert value == pytest.approx(real / ideal * attenuation)
+
+
+@pytest.mark.parametrize("ports", [1, 2, 7])
+def test_heat_arrives_as_the_sum_over_pairs(ports):
+    places = np.array(RectangularLayout(ports).mzis, dtype=np.intp).reshape(-1, 2)
+    phases = np.random.default_rng(0).normal(size=(3, 2, len(places)))
+    expected = np.zeros_like(phases)
+    for here, (column, port) in enumerate(places):
+        for there, (other, another) in enumerate(places):
+            if here != there:
+                distance = np.hypot(column - other, (port - another) / 2.0)
+                expected[..., here] += 0.03 * np.exp(1.0 - distance) * phases[..., there]
+    assert _arriving(phases, places, 0.03) == pytest.approx(expected, abs=1e-14)
 
 
 def test_amplitude_noise_counts_as_the_plan_amplifies_it():

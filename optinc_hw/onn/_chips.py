@@ -188,6 +188,24 @@ def mesh_products(network: OpticalNetwork | CellChain, form: Form = "sigma_u") -
     return lambda index, signals: np.asarray(signals @ matrices[index % len(matrices)].T)
 
 
+def _arriving(phases: _Real, places: NDArray[np.intp], crosstalk: float) -> _Real:
+    """Phases (..., mzis) that heat of others adds, at places (mzis, 2) in columns and ports; an MZI is two ports high.
+
+    What arrives depends on differences of places only, so it is a convolution.
+    """
+    from scipy.signal import fftconvolve  # here: networks are built without scipy
+
+    reach = np.max(places, axis=0, initial=0)
+    columns, ports = (np.arange(-most, most + 1.0) for most in reach)
+    distance = np.hypot(columns[:, None], ports / 2.0)
+    kernel = np.where(distance > 0.0, crosstalk * np.exp(1.0 - distance), 0.0)
+    board = np.zeros((*phases.shape[:-1], *(reach + 1)))
+    board[..., places[:, 0], places[:, 1]] = phases
+    leading = (1,) * (phases.ndim - 1)
+    heat = fftconvolve(board, kernel.reshape(*leading, *kernel.shape), mode="full", axes=(-2, -1))
+    return np.asarray(heat[..., reach[0] + places[:, 0], reach[1] + places[:, 1]])
+
+
 def _noisy(amplitudes: _Real, errors: ChipErrors, rng: np.random.Generator) -> _Real:
     return amplitudes * (1.0 + errors.amplitude * rng.standard_normal(amplitudes.shape))
 
@@ -252,10 +270,7 @@ class _Optics:
         layout = phases.layout
         both = self._phase(np.stack([phases.theta, phases.phi]), chips, rng)
         if self._errors.crosstalk:
-            places = np.array(layout.mzis, dtype=np.float64).reshape(-1, 2) / [1.0, 2.0]
-            distance = np.linalg.norm(places[:, None] - places[None], axis=-1)
-            arriving = np.where(distance > 0.0, self._errors.crosstalk * np.exp(1.0 - distance), 1.0)
-            both = both @ arriving
+            both = both + _arriving(both, np.array(layout.mzis, dtype=np.intp).reshape(-1, 2), self._errors.crosstalk)
         output = self._phase(phases.output, chips, rng)
         eta = np.pi / 4 + self._errors.coupler_rad * rng.standard_normal((2, chips, len(layout.mzis)))
         flaws = MeshImperfections(eta[0], eta[1], np.ones(len(layout.mzis)))

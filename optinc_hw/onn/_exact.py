@@ -75,10 +75,10 @@ def build_exact(
     -----
     Codes of odd width use the lower half of their first symbol only, so its sums are smaller.
 
-    Other divisors than 4 are always counted in steps, so folding gains nothing where N is no power of two.  An error e of
-    a folded value moves its digit by up to 2.5 (pi e / 2)^2 with ``"sin2"``, half a level at e = 0.275, and by nothing
-    with ``"fold"`` while a step would not move either.  Folded carries are v less the digit over 4 and so keep a quarter
-    of the error, where steps keep nothing.
+    Other divisors than 4 are always counted in steps, so folding gains nothing where N is no power of two.  An error e
+    of a folded value moves its digit by about 2.5 (pi e / 2)^2 with ``"sin2"``, half a level at e = 0.275, and by
+    nothing with ``"fold"`` while a step would not move either.  A folded carry is (v - digit) / 4 and so keeps a
+    quarter of the error, where steps keep nothing.
     """
     bits = check_bits(bits)
     check_rounding(rounding)
