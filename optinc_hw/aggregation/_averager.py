@@ -1,5 +1,6 @@
 """Mean of the ranks' gradients: maxima are agreed, codes exchanged, answers decoded."""
 
+import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ import numpy as np
 import torch.distributed as dist
 
 from optinc_hw.aggregation._agreement import agree, failure, setup_of
-from optinc_hw.aggregation._exchange import CodeExchange, Groups, agree_maxima
+from optinc_hw.aggregation._exchange import LANES, CodeExchange, Groups, agree_maxima
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
@@ -54,6 +55,8 @@ class Pending:
         Largest values of the blocks, of all ranks once ``work`` is done; Inf where a block holds NaN or Inf.
     work
         The exchange of the maxima.
+    lane
+        Lane in which the codes will travel.
     """
 
     gradients: Gradients
@@ -61,6 +64,7 @@ class Pending:
     borders: Borders
     maxima: Floats
     work: dist.Work
+    lane: int
 
 
 class Averager:
@@ -99,10 +103,12 @@ class Averager:
         self._quantizer = options.quantizer()
         self._residuals = residuals
         self._groups = Groups.beside(group, options.timeout_s)
-        feeds = agree(self._groups.codes, setup_of(options, executor, step), options.chip_host)
+        feeds = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
         self._factor = feeds.factor
-        self._exchange = CodeExchange(self._groups.codes, executor, options.chip_host, feeds)
-        self._rank = dist.get_rank(self._groups.codes)
+        self._lanes = [CodeExchange(lane, executor, options.chip_host, feeds) for lane in self._groups.lanes]
+        self._turns = 0
+        self._rank = dist.get_rank(self._groups.health)
+        self._failing = threading.Lock()
         self._borders: dict[tuple[int, ...], Borders] = {}
         self._failed: AggregationError | None = None
 
@@ -117,10 +123,14 @@ class Averager:
         if self._options.error_feedback:
             corrected = self._residuals.add_to(corrected, gradients.names, sizes)
         maxima = self._quantizer.block_maxima(corrected, borders)
-        return Pending(gradients, corrected, borders, maxima, agree_maxima(self._groups.maxima, maxima))
+        lane = self._turns % LANES
+        self._turns += 1
+        return Pending(gradients, corrected, borders, maxima, agree_maxima(self._groups.maxima, maxima), lane)
 
     def finish(self, pending: Pending, out: Floats) -> None:
-        """Write the mean into ``out`` (size,), which may be the gradients' own vector; in the order of `begin`.
+        """Write the mean into ``out`` (size,), which may be the gradients' own vector.
+
+        Within a lane it is called in the order of `begin`, and lanes run beside one another.
 
         Raises
         ------
@@ -138,7 +148,9 @@ class Averager:
             self._failed = error
             raise
         except RuntimeError as error:  # what torch raises for a broken or slow connection
-            self._failed = failure(self._groups, pending.gradients.step, error)
+            with self._failing:
+                if self._failed is None:
+                    self._failed = failure(self._groups, pending.gradients.step, error)
             raise self._failed from error
 
     def _finish(self, pending: Pending, out: Floats) -> None:
@@ -152,10 +164,10 @@ class Averager:
                 values[borders[block] : borders[block + 1]] = 0.0
             maxima[lost] = 0.0
         size = len(values)
-        codes = np.empty(self._exchange.padded(size), dtype=self._quantizer.code_dtype)
-        codes[size:] = 1 << (self._options.bits - 1)
+        exchange = self._lanes[pending.lane]
+        codes = exchange.codes(size)
         self._quantise(pending, values, codes[:size])
-        answers = self._exchange.answers(codes)[:size]
+        answers = exchange.answers(codes)[:size]
         if self._options.error_feedback:
             dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)
             for block in lost:

@@ -1,7 +1,8 @@
 """Codes between ranks: to where the executor is and back, over the process group.
 
-Every collective of this module runs on CPU tensors of two groups of its own, one for the maxima and one for the codes.
-So each group sees its collectives in the same order on every rank, although maxima are agreed ahead of the codes.
+Every exchange runs on CPU tensors and groups of its own: one for the maxima, and one for each of the lanes in which
+buckets take turns.  So each group sees its exchanges in the same order on every rank, although maxima are agreed ahead
+of the codes and one lane computes while the other waits.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from optinc_hw.aggregation._packing import GROUP, pack, unpack
 from optinc_hw.aggregation._quantizer import Codes, Floats
 from optinc_hw.errors import AggregationError
 
-_STATUS = 8  # bytes behind the answers that tell whether the executor failed; 8 keep 16-bit codes aligned
+LANES = 2
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class Groups:
     ----------
     maxima
         For the largest values of blocks.
-    codes
+    lanes
         For codes and answers.
     health
         For finding out who does not answer any more.
     """
 
     maxima: dist.ProcessGroup
-    codes: dist.ProcessGroup
+    lanes: tuple[dist.ProcessGroup, ...]
     health: dist.ProcessGroup
 
     @classmethod
@@ -44,8 +45,10 @@ class Groups:
         """Make groups of the ranks of ``group``; every one of its ranks must call this."""
         ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
         timeout = timedelta(seconds=timeout_s)
-        made = [dist.new_group(ranks, timeout, "gloo", use_local_synchronization=True) for _ in range(3)]
-        return cls(*made)
+        maxima, health, *lanes = (
+            dist.new_group(ranks, timeout, "gloo", use_local_synchronization=True) for _ in range(2 + LANES)
+        )
+        return cls(maxima, tuple(lanes), health)
 
 
 class CodeExchange:
@@ -71,64 +74,92 @@ class CodeExchange:
         self._chip_host = chip_host
         self._feeds = feeds
         self._rank = dist.get_rank(group)
+        self._type = np.dtype(np.uint8 if feeds.bits <= 8 else np.uint16)
+        self._arrays: dict[str, NDArray[np.uint8]] = {}
         self._failure: Exception | None = None
 
-    def padded(self, size: int) -> int:
-        """Return how many codes travel for ``size`` of them: whole bytes for each rank."""
+    def codes(self, size: int) -> Codes:
+        """Return an array for ``size`` codes and what fills the shares of all ranks up to whole bytes: codes of zero.
+
+        It is used again: the codes and the answers of the exchange before are lost.
+        """
         parts = 1 if self._chip_host is not None else self._feeds.ranks
-        share = -(-size // (parts * GROUP)) * GROUP
-        return share * parts
+        padded = -(-size // (parts * GROUP)) * GROUP * parts
+        codes: Codes = self._array("codes", padded * self._type.itemsize).view(self._type)
+        codes[size:] = 1 << (self._feeds.bits - 1)
+        return codes
 
     def answers(self, codes: Codes) -> Codes:
-        """Return the answers (padded size,) to this rank's codes and the other ranks'; equal bits on all ranks.
+        """Return the answers to this rank's `codes` and the other ranks'; equal bits on all ranks.
 
         Raises
         ------
         AggregationError
             If a rank's executor failed: on all ranks, naming it and its error.
         """
-        sent = torch.from_numpy(pack(codes, self._feeds.bits))
-        received = self._by_shares(sent) if self._chip_host is None else self._by_host(sent, self._chip_host)
-        if received[:, -1].any():
-            self._raise_failures()
-        return unpack(np.ascontiguousarray(received[:, :-_STATUS]).reshape(-1), self._feeds.bits)
-
-    def _by_shares(self, sent: torch.Tensor) -> NDArray[np.uint8]:
-        ranks = self._feeds.ranks
-        shares = torch.empty_like(sent)
-        dist.all_to_all_single(shares, sent, group=self._group)
-        answer = self._answer(shares.reshape(ranks, -1).numpy())
-        everything = torch.empty((ranks, len(answer)), dtype=torch.uint8)
-        dist.all_gather(list(everything.unbind()), answer, group=self._group)
-        return everything.numpy()
-
-    def _by_host(self, sent: torch.Tensor, host: int) -> NDArray[np.uint8]:
-        source = dist.get_global_rank(self._group, host)
-        if self._rank != host:
-            dist.gather(sent, None, source, group=self._group)
-            answer = torch.empty(len(sent) + _STATUS, dtype=torch.uint8)
+        sent = pack(codes, self._feeds.bits)
+        answers = self._array("answers", len(sent))
+        if self._chip_host is None:
+            failed = self._by_shares(sent, answers)
         else:
-            gathered = torch.empty((self._feeds.ranks, len(sent)), dtype=torch.uint8)
-            dist.gather(sent, list(gathered.unbind()), source, group=self._group)
-            answer = self._answer(gathered.numpy())
-        dist.broadcast(answer, source, group=self._group)
-        return answer.numpy()[None]
+            failed = self._by_host(sent, answers, self._chip_host)
+        if failed:
+            self._raise_failures()
+        return unpack(answers, self._feeds.bits)
 
-    def _answer(self, packed: NDArray[np.uint8]) -> torch.Tensor:
-        """Return the answers, packed, to the packed codes (ranks, bytes) of one share, and the status behind."""
+    def _by_shares(self, sent: NDArray[np.uint8], answers: NDArray[np.uint8]) -> bool:
+        """Fill ``answers``, each rank its share; return whether an executor failed."""
+        ranks = self._feeds.ranks
+        shares = self._array("shares", len(sent))
+        dist.all_to_all_single(torch.from_numpy(shares), torch.from_numpy(sent), group=self._group)
+        parts = answers.reshape(ranks, -1)
+        failed = torch.zeros((ranks, 1), dtype=torch.uint8)
+        failed[self._rank] = self._answer(shares.reshape(ranks, -1), parts[self._rank])
+        self._gather([torch.from_numpy(parts), failed])
+        return bool(failed.any())
+
+    def _gather(self, tables: list[torch.Tensor]) -> None:
+        """Give every rank all rows of tables of which it has its own; without the copies of ``all_gather``."""
+        ranks, mine = self._feeds.ranks, self._rank
+        transfers = []
+        for shift in range(1, ranks):
+            to = dist.get_global_rank(self._group, (mine + shift) % ranks)
+            source = (mine - shift) % ranks
+            for table in tables:
+                transfers.append(dist.irecv(table[source], dist.get_global_rank(self._group, source), self._group))
+                transfers.append(dist.isend(table[mine], to, self._group))
+        for work in transfers:
+            if work is not None:  # as it is on ranks outside the group only
+                work.wait()
+
+    def _by_host(self, sent: NDArray[np.uint8], answers: NDArray[np.uint8], host: int) -> bool:
+        """Fill ``answers`` by the executor of the chip host; return whether it failed."""
+        source = dist.get_global_rank(self._group, host)
+        failed = torch.zeros(1, dtype=torch.uint8)
+        if self._rank != host:
+            dist.gather(torch.from_numpy(sent), None, source, group=self._group)
+        else:
+            gathered = self._array("gathered", self._feeds.ranks * len(sent)).reshape(-1, len(sent))
+            dist.gather(torch.from_numpy(sent), list(torch.from_numpy(gathered)), source, group=self._group)
+            failed[0] = self._answer(gathered, answers)
+        dist.broadcast(failed, source, group=self._group)
+        dist.broadcast(torch.from_numpy(answers), source, group=self._group)
+        return bool(failed.any())
+
+    def _answer(self, packed: NDArray[np.uint8], answers: NDArray[np.uint8]) -> bool:
+        """Write the answers, packed, to the packed codes (ranks, bytes) of one share; return whether that failed."""
         assert self._executor is not None  # the handshake made sure
         bits = self._feeds.bits
         codes = unpack(packed.reshape(-1), bits).reshape(len(packed), -1)
-        answer = np.zeros(packed.shape[1] + _STATUS, dtype=np.uint8)
-        answers = np.empty(codes.shape[1], dtype=codes.dtype)
+        found = np.empty(codes.shape[1], dtype=self._type) if bits not in (8, 16) else answers.view(self._type)
         try:
-            self._feeds.run(self._executor, codes, answers)
+            self._feeds.run(self._executor, codes, found)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for an answer
             self._failure = error
-            answer[-1] = 1
-        else:
-            answer[:-_STATUS] = pack(answers, bits)
-        return torch.from_numpy(answer)
+            return True
+        if bits not in (8, 16):
+            answers[:] = pack(found, bits)
+        return False
 
     def _raise_failures(self) -> None:
         """Tell all ranks what failed on which."""
@@ -137,6 +168,12 @@ class CodeExchange:
         dist.all_gather_object(messages, told, group=self._group)
         failed = "; ".join(f"rank {rank}: {message}" for rank, message in enumerate(messages) if message is not None)
         raise AggregationError(f"the executor failed on {failed}") from self._failure
+
+    def _array(self, name: str, size: int) -> NDArray[np.uint8]:
+        """Return bytes (size,) that live as long as the exchange: new memory would cost as much as the arithmetic."""
+        if name not in self._arrays or len(self._arrays[name]) < size:
+            self._arrays[name] = np.empty(size, dtype=np.uint8)
+        return self._arrays[name][:size]
 
 
 def agree_maxima(group: dist.ProcessGroup, maxima: Floats) -> dist.Work:

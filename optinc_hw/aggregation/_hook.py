@@ -1,6 +1,7 @@
 """DDP communication hook: gradients of a bucket to their mean as the chip gives it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -133,14 +134,15 @@ def _average(state: OptincState, buffer: torch.Tensor, gradients: Gradients) -> 
     if buffer.device.type != "cpu":  # copies to a device belong to the stream of the backward pass
         finish()
         return _done(buffer)
-    return _served(state, finish)
+    return _served(state.workers[pending.lane], finish)
 
 
-def _served(state: OptincState, finish: Any) -> torch.futures.Future[torch.Tensor]:
-    """Return a future of what the state's thread does; torch passes on errors of callbacks only."""
+def _served(worker: ThreadPoolExecutor, finish: Callable[[], torch.Tensor]) -> torch.futures.Future[torch.Tensor]:
+    """Return a future of what a thread does; torch passes on errors of callbacks only."""
     future: torch.futures.Future[Any] = torch.futures.Future()
 
     def serve() -> None:
+        found: torch.Tensor | Exception
         try:
             found = finish()
         except Exception as error:  # noqa: BLE001 - raised again in the thread of the backward pass
@@ -153,5 +155,5 @@ def _served(state: OptincState, finish: Any) -> torch.futures.Future[torch.Tenso
             raise found
         return found
 
-    state.worker.submit(serve)
+    worker.submit(serve)
     return future.then(result)

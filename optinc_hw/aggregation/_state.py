@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from optinc_hw.aggregation._averager import Averager
+from optinc_hw.aggregation._exchange import LANES
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
@@ -64,7 +65,7 @@ class OptincState:
         self.names = ParameterNames(parameters)
         self._residuals = Residuals()
         self._averager: Averager | None = None
-        self._worker: ThreadPoolExecutor | None = None
+        self._workers: list[ThreadPoolExecutor] = []
 
     @property
     def ranks(self) -> int:
@@ -79,11 +80,11 @@ class OptincState:
         return self._averager
 
     @property
-    def worker(self) -> ThreadPoolExecutor:
-        """The one thread that exchanges codes, bucket after bucket, while the backward pass goes on."""
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="optinc-hook")
-        return self._worker
+    def workers(self) -> list[ThreadPoolExecutor]:
+        """The thread of each lane, which exchanges codes, bucket after bucket, while the backward pass goes on."""
+        if not self._workers:
+            self._workers = [ThreadPoolExecutor(1, thread_name_prefix="optinc-hook") for _ in range(LANES)]
+        return self._workers
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to go on bit for bit: steps, and residuals by parameter (copies).
@@ -120,7 +121,7 @@ class OptincState:
         self.steps = int(state["steps"])
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = self.__dict__ | {"_averager": None, "_worker": None, "process_group": None}
+        kept = self.__dict__ | {"_averager": None, "_workers": [], "process_group": None}
         return kept | {"had_group": self.process_group is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

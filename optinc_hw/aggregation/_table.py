@@ -1,14 +1,42 @@
 """Table executor: answers that were asked for once."""
 
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.aggregation import _kernels
-from optinc_hw.aggregation._executor import CHUNK, Answers, Executor, Progress, checked_out
+from optinc_hw.aggregation._executor import Answers, Executor, Progress, checked_out
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import InputSpace, check_codes, check_integers
 
 _TABLE_LIMIT = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class _Fields:
+    """Codes as at most four fields of equal width whose sums over the servers fit a byte each.
+
+    Parameters
+    ----------
+    width
+        Bits of a field, 2 or 4.
+    strides
+        Weight of each field (4,) in a point's index, the lowest field first.
+    """
+
+    width: int
+    strides: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, space: InputSpace) -> "_Fields | None":
+        """Return the fields of a space's codes, or None if they have others."""
+        width = 2 * space.group
+        if width not in (2, 4) or space.inputs > 4 or max(space.levels) > 256:
+            return None
+        strides = np.zeros(4, dtype=np.int32)
+        strides[: space.inputs] = np.cumprod((1, *space.levels[:0:-1]))
+        return cls(width, strides)
 
 
 class TableExecutor:
@@ -32,12 +60,13 @@ class TableExecutor:
         if answers.shape != (space.size,):
             raise NetworkError(f"a table of shape {answers.shape} does not fit an input space of {space.size} points")
         self._keys = space.keys.astype(np.int32)
+        self._fields = _Fields.of(space)
         self._table = answers.astype(np.uint8 if space.bits <= 8 else np.uint16)
         self.space = space
         self.servers = space.servers
         self.bits = space.bits
         self.inputs = space.inputs
-        self.batch_limit = CHUNK
+        self.batch_limit = None
 
     @classmethod
     def from_executor(cls, executor: Executor, progress: Progress | None = None) -> "TableExecutor":
@@ -84,7 +113,10 @@ class TableExecutor:
         NetworkError
             If codes are not integers in range or do not have one column a server, or ``out`` does not fit.
         """
-        columns = check_codes(codes, self.servers, self.bits).T
+        columns = np.ascontiguousarray(check_codes(codes, self.servers, self.bits).T)
         answers = np.empty(columns.shape[1], dtype=np.int64) if out is None else checked_out(out, columns.shape[1:])
-        _kernels.look_up(np.ascontiguousarray(columns), self._keys, self._table, answers)
+        if self._fields is None:
+            _kernels.look_up(columns, self._keys, self._table, answers)
+        else:
+            _kernels.look_up_fields(columns, self._fields.width, self._fields.strides, self._table, answers)
         return answers
