@@ -1,11 +1,14 @@
 """Agreement of the ranks before the first step, and who does not answer after a failure."""
 
+import contextlib
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from optinc_hw import __version__
@@ -15,7 +18,7 @@ from optinc_hw.aggregation._feeds import Feeds
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.errors import AggregationError, NetworkError
 
-_ANSWER_S = 5.0  # how long others may take to say that they are alive
+_ANSWER_S = 5.0  # how long others may take to say that they are alive, and of a short timeout a quarter
 
 Setup = Mapping[str, Any]  # plain values by name
 
@@ -69,19 +72,47 @@ def _check_equal(name: str, values: list[Any]) -> None:
         raise AggregationError(f"the ranks differ in {name}: {held}; set up all ranks alike")
 
 
-def _named(ranks: list[int]) -> str:
-    return f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
+def _named(ranks: list[int], one: str = "has", several: str = "have") -> str:
+    return f"rank {ranks[0]} {one}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} {several}"
 
 
-def failure(groups: Groups, step: int, cause: BaseException) -> AggregationError:
+def answer_time(timeout_s: float) -> float:
+    """Return how much of a timeout is kept for finding out who does not answer, in s."""
+    return min(_ANSWER_S, timeout_s / 4.0)
+
+
+def failure(groups: Groups, step: int, cause: BaseException, timeout_s: float) -> AggregationError:
     """Return the error of an exchange that broke in a step, with the ranks that do not answer."""
-    rank = dist.get_rank(groups.health)
-    try:
-        dist.monitored_barrier(groups.health, timedelta(seconds=_ANSWER_S), wait_all_ranks=True)
-        silent = "all ranks still answer; one of them may have failed before it sent its gradients"
-    except RuntimeError as error:
-        silent = str(error).strip().splitlines()[0]
+    silent = _silent(groups.health, answer_time(timeout_s))
+    who = f"{_named(silent, 'does', 'do')} not answer" if silent else "all ranks answer, one of them late"
     return AggregationError(
-        f"rank {rank}: averaging failed in step {step}: {str(cause).strip().splitlines()[0]}; who is still there: "
-        f"{silent}; start the job again from its last checkpoint"
+        f"rank {dist.get_rank(groups.health)}: averaging failed in step {step}, and {who}; start the job again from "
+        f"its last checkpoint ({str(cause).strip().splitlines()[0]})"
     )
+
+
+def _silent(group: dist.ProcessGroup, wait_s: float) -> list[int]:
+    """Return the ranks that send no sign of life; all ranks whose exchange broke ask each other."""
+    mine, until = dist.get_rank(group), time.monotonic() + wait_s
+    asked = {}
+    for rank in range(dist.get_world_size(group)):
+        if rank != mine:
+            with contextlib.suppress(RuntimeError):
+                asked[rank] = _greet(group, dist.get_global_rank(group, rank))
+    return [rank for rank in range(dist.get_world_size(group)) if rank != mine and not _answers(asked.get(rank), until)]
+
+
+def _greet(group: dist.ProcessGroup, peer: int) -> list[dist.Work | None]:
+    sign = torch.zeros(1, dtype=torch.uint8)
+    return [dist.irecv(torch.empty_like(sign), peer, group), dist.isend(sign, peer, group)]
+
+
+def _answers(exchange: list[dist.Work | None] | None, until: float) -> bool:
+    """Whether a greeting is returned before a time of the monotonic clock."""
+    try:
+        for work in exchange or ():
+            if work is not None:
+                work.wait(timedelta(seconds=max(0.1, until - time.monotonic())))
+    except RuntimeError:
+        return False
+    return exchange is not None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch.distributed as dist
 
-from optinc_hw.aggregation._agreement import agree, failure, setup_of
-from optinc_hw.aggregation._exchange import LANES, CodeExchange, Groups, agree_maxima
+from optinc_hw.aggregation._agreement import agree, answer_time, failure, setup_of
+from optinc_hw.aggregation._exchange import LANES, CodeExchange, Groups, SharedMaxima
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
@@ -52,9 +52,7 @@ class Pending:
     borders
         Borders of the blocks.
     maxima
-        Largest values of the blocks, of all ranks once ``work`` is done; Inf where a block holds NaN or Inf.
-    work
-        The exchange of the maxima.
+        Largest values of the blocks.
     lane
         Lane in which the codes will travel.
     """
@@ -62,8 +60,7 @@ class Pending:
     gradients: Gradients
     corrected: Floats
     borders: Borders
-    maxima: Floats
-    work: dist.Work
+    maxima: SharedMaxima
     lane: int
 
 
@@ -102,7 +99,7 @@ class Averager:
         self._options = options
         self._quantizer = options.quantizer()
         self._residuals = residuals
-        self._groups = Groups.beside(group, options.timeout_s)
+        self._groups = Groups.beside(group, options.timeout_s - answer_time(options.timeout_s))
         feeds = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
         self._factor = feeds.factor
         self._lanes = [CodeExchange(lane, executor, options.chip_host, feeds) for lane in self._groups.lanes]
@@ -125,7 +122,8 @@ class Averager:
         maxima = self._quantizer.block_maxima(corrected, borders)
         lane = self._turns % LANES
         self._turns += 1
-        return Pending(gradients, corrected, borders, maxima, agree_maxima(self._groups.maxima, maxima), lane)
+        shared = SharedMaxima.begin(self._groups.maxima, maxima)
+        return Pending(gradients, corrected, borders, shared, lane)
 
     def finish(self, pending: Pending, out: Floats) -> None:
         """Write the mean into ``out`` (size,), which may be the gradients' own vector.
@@ -142,19 +140,18 @@ class Averager:
         if self._failed is not None:
             raise self._failed
         try:
-            pending.work.wait()
-            self._finish(pending, out)
+            self._finish(pending, pending.maxima.wait(), out)
         except AggregationError as error:
             self._failed = error
             raise
         except RuntimeError as error:  # what torch raises for a broken or slow connection
             with self._failing:
                 if self._failed is None:
-                    self._failed = failure(self._groups, pending.gradients.step, error)
+                    self._failed = failure(self._groups, pending.gradients.step, error, self._options.timeout_s)
             raise self._failed from error
 
-    def _finish(self, pending: Pending, out: Floats) -> None:
-        borders, maxima, values = pending.borders, pending.maxima, pending.corrected
+    def _finish(self, pending: Pending, maxima: Floats, out: Floats) -> None:
+        borders, values = pending.borders, pending.corrected
         lost = np.flatnonzero(~np.isfinite(maxima))
         if len(lost):
             if self._options.non_finite == "raise":
@@ -166,7 +163,7 @@ class Averager:
         size = len(values)
         exchange = self._lanes[pending.lane]
         codes = exchange.codes(size)
-        self._quantise(pending, values, codes[:size])
+        self._quantise(pending, values, maxima, codes[:size])
         answers = exchange.answers(codes)[:size]
         if self._options.error_feedback:
             dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)
@@ -179,17 +176,17 @@ class Averager:
         for block in lost:
             out[borders[block] : borders[block + 1]] = np.nan
 
-    def _quantise(self, pending: Pending, values: Floats, codes: Codes) -> None:
+    def _quantise(self, pending: Pending, values: Floats, maxima: Floats, codes: Codes) -> None:
         """Write the codes of the values; random roundings depend on rank, step, parameter and place alone."""
         if self._options.rounding != "stochastic":
-            self._quantizer.quantise(values, pending.maxima, pending.borders, out=codes)
+            self._quantizer.quantise(values, maxima, pending.borders, out=codes)
             return
         start = block = 0
         for name, size in zip(pending.gradients.names, pending.gradients.sizes, strict=True):
             part, blocks = slice(start, start + size), self._quantizer.block_count(size)
             words = [self._options.seed, self._rank, pending.gradients.step, zlib.crc32(name.encode())]
             seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
-            self._quantizer.quantise(values[part], pending.maxima[block : block + blocks], seed=seed, out=codes[part])
+            self._quantizer.quantise(values[part], maxima[block : block + blocks], seed=seed, out=codes[part])
             start, block = start + size, block + blocks
 
     def _non_finite(self, pending: Pending, block: int) -> str:

@@ -7,6 +7,7 @@ of the codes and one lane computes while the other waits.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,43 @@ from optinc_hw.aggregation._quantizer import Codes, Floats
 from optinc_hw.errors import AggregationError
 
 LANES = 2
+
+
+class Transfers:
+    """Messages between the ranks of a group, under way.
+
+    They go from rank to rank, without the library's collectives: each of those has ranks that hear of a lost rank only
+    when their wait ends.
+
+    Parameters
+    ----------
+    group
+        Group whose numbers of ranks count.
+    """
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self._works: list[dist.Work] = []
+
+    def send(self, array: NDArray[Any], rank: int) -> None:
+        """Begin to send a contiguous array, which must not change before `wait`."""
+        self._works.append(self._group.send([torch.from_numpy(array)], rank, 0))
+
+    def receive(self, array: NDArray[Any], rank: int) -> None:
+        """Begin to receive a contiguous array."""
+        self._works.append(self._group.recv([torch.from_numpy(array)], rank, 0))
+
+    def swap(self, table: NDArray[Any]) -> None:
+        """Begin to give every rank all rows (ranks, ...) of a table of which each rank has its own."""
+        ranks, mine = len(table), dist.get_rank(self._group)
+        for shift in range(1, ranks):
+            self.receive(table[(mine - shift) % ranks], (mine - shift) % ranks)
+            self.send(table[mine], (mine + shift) % ranks)
+
+    def wait(self) -> None:
+        """Wait until all have arrived."""
+        for work in self._works:
+            work.wait()
 
 
 @dataclass(frozen=True)
@@ -100,54 +138,57 @@ class CodeExchange:
         sent = pack(codes, self._feeds.bits)
         answers = self._array("answers", len(sent))
         if self._chip_host is None:
-            failed = self._by_shares(sent, answers)
+            doubtful = self._by_shares(sent, answers)
         else:
-            failed = self._by_host(sent, answers, self._chip_host)
-        if failed:
-            self._raise_failures()
+            doubtful = self._by_host(sent, answers, self._chip_host)
+        if doubtful:  # on all ranks, as all have the same answers
+            self._ask_for_failures()
         return unpack(answers, self._feeds.bits)
 
     def _by_shares(self, sent: NDArray[np.uint8], answers: NDArray[np.uint8]) -> bool:
-        """Fill ``answers``, each rank its share; return whether an executor failed."""
-        ranks = self._feeds.ranks
-        shares = self._array("shares", len(sent))
-        dist.all_to_all_single(torch.from_numpy(shares), torch.from_numpy(sent), group=self._group)
-        parts = answers.reshape(ranks, -1)
-        failed = torch.zeros((ranks, 1), dtype=torch.uint8)
-        failed[self._rank] = self._answer(shares.reshape(ranks, -1), parts[self._rank])
-        self._gather([torch.from_numpy(parts), failed])
-        return bool(failed.any())
-
-    def _gather(self, tables: list[torch.Tensor]) -> None:
-        """Give every rank all rows of tables of which it has its own; without the copies of ``all_gather``."""
+        """Fill ``answers``, each rank its share; return whether one of them is nothing but zeros."""
         ranks, mine = self._feeds.ranks, self._rank
-        transfers = []
+        own = sent.reshape(ranks, -1)
+        shares = self._array("shares", len(sent)).reshape(ranks, -1)
+        shares[mine] = own[mine]
+        transfers = Transfers(self._group)
         for shift in range(1, ranks):
-            to = dist.get_global_rank(self._group, (mine + shift) % ranks)
-            source = (mine - shift) % ranks
-            for table in tables:
-                transfers.append(dist.irecv(table[source], dist.get_global_rank(self._group, source), self._group))
-                transfers.append(dist.isend(table[mine], to, self._group))
-        for work in transfers:
-            if work is not None:  # as it is on ranks outside the group only
-                work.wait()
+            transfers.receive(shares[(mine - shift) % ranks], (mine - shift) % ranks)
+            transfers.send(own[(mine + shift) % ranks], (mine + shift) % ranks)
+        transfers.wait()
+        parts = answers.reshape(ranks, -1)
+        self._answer(shares, parts[mine])
+        transfers = Transfers(self._group)
+        transfers.swap(parts)
+        transfers.wait()
+        return not all(part.any() for part in parts)
 
     def _by_host(self, sent: NDArray[np.uint8], answers: NDArray[np.uint8], host: int) -> bool:
-        """Fill ``answers`` by the executor of the chip host; return whether it failed."""
-        source = dist.get_global_rank(self._group, host)
-        failed = torch.zeros(1, dtype=torch.uint8)
+        """Fill ``answers`` by the executor of the chip host; return whether they are nothing but zeros."""
+        transfers = Transfers(self._group)
         if self._rank != host:
-            dist.gather(torch.from_numpy(sent), None, source, group=self._group)
-        else:
-            gathered = self._array("gathered", self._feeds.ranks * len(sent)).reshape(-1, len(sent))
-            dist.gather(torch.from_numpy(sent), list(torch.from_numpy(gathered)), source, group=self._group)
-            failed[0] = self._answer(gathered, answers)
-        dist.broadcast(failed, source, group=self._group)
-        dist.broadcast(torch.from_numpy(answers), source, group=self._group)
-        return bool(failed.any())
+            transfers.send(sent, host)
+            transfers.receive(answers, host)
+            transfers.wait()
+            return not answers.any()
+        others = [rank for rank in range(self._feeds.ranks) if rank != host]
+        gathered = self._array("gathered", self._feeds.ranks * len(sent)).reshape(-1, len(sent))
+        gathered[host] = sent
+        for rank in others:
+            transfers.receive(gathered[rank], rank)
+        transfers.wait()
+        self._answer(gathered, answers)
+        transfers = Transfers(self._group)
+        for rank in others:
+            transfers.send(answers, rank)
+        transfers.wait()
+        return not answers.any()
 
-    def _answer(self, packed: NDArray[np.uint8], answers: NDArray[np.uint8]) -> bool:
-        """Write the answers, packed, to the packed codes (ranks, bytes) of one share; return whether that failed."""
+    def _answer(self, packed: NDArray[np.uint8], answers: NDArray[np.uint8]) -> None:
+        """Write the answers, packed, to the packed codes (ranks, bytes) of one share; zeros if the executor fails.
+
+        Zeros alone are hardly ever an answer, since a mean of nothing but zero codes is no gradient's.
+        """
         assert self._executor is not None  # the handshake made sure
         bits = self._feeds.bits
         codes = unpack(packed.reshape(-1), bits).reshape(len(packed), -1)
@@ -156,18 +197,19 @@ class CodeExchange:
             self._feeds.run(self._executor, codes, found)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for an answer
             self._failure = error
-            return True
+            answers[:] = 0
+            return
         if bits not in (8, 16):
             answers[:] = pack(found, bits)
-        return False
 
-    def _raise_failures(self) -> None:
-        """Tell all ranks what failed on which."""
+    def _ask_for_failures(self) -> None:
+        """Tell all ranks what failed on which, if anything did."""
         told = None if self._failure is None else f"{type(self._failure).__name__}: {self._failure}"
         messages: list[str | None] = [None] * self._feeds.ranks
         dist.all_gather_object(messages, told, group=self._group)
-        failed = "; ".join(f"rank {rank}: {message}" for rank, message in enumerate(messages) if message is not None)
-        raise AggregationError(f"the executor failed on {failed}") from self._failure
+        failed = [f"rank {rank}: {message}" for rank, message in enumerate(messages) if message is not None]
+        if failed:
+            raise AggregationError(f"the executor failed on {'; '.join(failed)}") from self._failure
 
     def _array(self, name: str, size: int) -> NDArray[np.uint8]:
         """Return bytes (size,) that live as long as the exchange: new memory would cost as much as the arithmetic."""
@@ -176,8 +218,31 @@ class CodeExchange:
         return self._arrays[name][:size]
 
 
-def agree_maxima(group: dist.ProcessGroup, maxima: Floats) -> dist.Work:
-    """Begin to replace ``maxima`` by the largest of all ranks; NaN counts as Inf."""
-    np.copyto(maxima, np.inf, where=~np.isfinite(maxima))
-    work: dist.Work = dist.all_reduce(torch.from_numpy(maxima), dist.ReduceOp.MAX, group=group, async_op=True)
-    return work
+@dataclass(frozen=True, eq=False)
+class SharedMaxima:
+    """Blocks' maxima on their way between the ranks.
+
+    Parameters
+    ----------
+    table
+        Maxima (ranks, blocks); Inf where a rank's block holds NaN or Inf.
+    transfers
+        What is under way.
+    """
+
+    table: Floats
+    transfers: Transfers
+
+    @classmethod
+    def begin(cls, group: dist.ProcessGroup, maxima: Floats) -> "SharedMaxima":
+        """Begin to tell all ranks this rank's maxima (blocks,)."""
+        table = np.empty((dist.get_world_size(group), len(maxima)), dtype=maxima.dtype)
+        table[dist.get_rank(group)] = np.where(np.isfinite(maxima), maxima, np.inf)
+        transfers = Transfers(group)
+        transfers.swap(table)
+        return cls(table, transfers)
+
+    def wait(self) -> Floats:
+        """Return the largest values (blocks,) of all ranks."""
+        self.transfers.wait()
+        return np.asarray(self.table.max(axis=0))

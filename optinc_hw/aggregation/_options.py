@@ -33,7 +33,8 @@ class OptincOptions:
     warmup_steps
         First steps whose gradients are averaged in floating point.
     timeout_s
-        Longest wait in s for the other ranks in one exchange.
+        Longest time in s from the loss of a rank to the error on all others; an exchange, with the executor's work in
+        it, may take three quarters of it.
     seed
         Of stochastic rounding.
 
