@@ -16,6 +16,8 @@ from optinc_hw.onn import (
 )
 
 SLOPE = 8.0
+SLOPES: dict[UnitKind, float] = {"clip01": SLOPE, "relu": 2.0, "sin2": SLOPE, "fold": SLOPE}
+"""Slopes of steps: noise of a pair of ReLUs grows with theirs."""
 FORMS: tuple[Form, ...] = ("svd", "re_u", "sigma_u")
 NAMES: dict[Form, str] = {"svd": "U Sigma V", "re_u": "Re(U)", "sigma_u": "Sigma U"}
 UNITS: dict[UnitKind, str] = {
@@ -72,13 +74,14 @@ def entries(quick: bool) -> Iterator[Entry]:
         if entry.quick or not quick:
             yield entry
     if not quick:
-        yield Entry("ReLU, widened", widen_to_sigma_u(build_exact(4, 8, slope=SLOPE, unit="relu"), SCENARIOS[0].sizes))
+        network = build_exact(4, 8, slope=SLOPES["relu"], unit="relu")
+        yield Entry("ReLU, widened", widen_to_sigma_u(network, SCENARIOS[0].sizes))
 
 
 def networks() -> Iterator[Entry]:
     """One network from unit P to the receivers, 4 servers."""
     for unit, kind in UNITS.items():
-        network = build_exact(4, 8, slope=SLOPE, unit=unit)
+        network = build_exact(4, 8, slope=SLOPES[unit], unit=unit)
         width, depth = WIDTHS[unit], len(network.sizes) - 2
         wide = widen_to_sigma_u(network, (4, *([width] * depth), 4))
         for form in FORMS:
@@ -92,7 +95,7 @@ def networks() -> Iterator[Entry]:
 def chains() -> Iterator[Entry]:
     """Chains of constructed cells, 4 servers."""
     for unit, kind in UNITS.items():
-        cell = build_cell(slope=SLOPE, unit=unit)
+        cell = build_cell(slope=SLOPES[unit], unit=unit)
         for form in FORMS:
             one = CellChain(widen_to_sigma_u(cell, CELLS[unit]) if form == "sigma_u" else cell, 4, 8)
             yield Entry(f"{kind}, chain", one, form, goal=unit != "relu" and form != "sigma_u", quick=form == "re_u")
