@@ -366,6 +366,18 @@ def warmed(rank, ranks):
     return found
 
 
+def costs(rank, ranks):
+    """What a step of 12 000 elements costs, with shares and with a chip host."""
+    found = []
+    for host in (None, 0):
+        model = DistributedDataParallel(Values(*drawn(rank, 12_000)))
+        holds = table(ranks) if host in (None, rank) else None
+        state = register_optinc_hook(model, holds, {"block_size": 1000, "chip_host": host})
+        model().backward()
+        found.append(state.costs)
+    return found
+
+
 def alone(rank, ranks):
     """One rank: gradients come back as they are."""
     model = DistributedDataParallel(Values(torch.tensor([1.0, 1e-30, torch.pi, np.nextafter(1.0, 2.0)])))

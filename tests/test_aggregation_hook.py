@@ -1,5 +1,7 @@
 """The DDP hook in processes of its own: means against arithmetic, and the public problem reports T-02 to T-21."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from optinc_hw.errors import GradientError
 RANKS = 3
 TOGETHER = (
     "means", "bucket_sizes", "types", "non_finite", "resumed", "unused", "models", "sparse", "joined", "compiled",
-    "registered", "differing", "warmed", "first_and_later", "failing",
+    "registered", "differing", "warmed", "first_and_later", "costs", "failing",
 )  # fmt: skip
 
 
@@ -232,6 +234,24 @@ def test_warmup_averages_in_floating_point(found):
 def test_t21_equal_gradients_give_equal_means_in_every_step(found):
     for steps in found["first_and_later"]:
         assert same(steps)
+
+
+def test_the_account_counts_what_travels(found, tmp_path):
+    """By hand: 12 maxima of 4 bytes to 2 others; codes and answers of two thirds of the elements; symbols of 2 bits."""
+    for rank, (shares, host) in enumerate(found["costs"]):
+        assert (shares.ranks, shares.elements, shares.buckets, shares.symbols) == (RANKS, 12_000, 1, 48_000)
+        assert shares.bytes_sent == 2 * 12 * 4 + 2 * 8_000
+        assert host.bytes_sent == 2 * 12 * 4 + (2 * 12_000 if rank == 0 else 12_000)
+        assert shares.ring_bytes == 2 * 2 / 3 * 4 * 12_000
+        assert shares.traffic == pytest.approx(16_096 / 64_000)
+        assert min(shares.seconds.values()) >= 0.0
+        assert shares.seconds["executor"] > 0.0
+        assert (host.seconds["executor"] > 0.0) == (rank == 0)
+    shares.save(tmp_path / "costs.json")
+    saved = json.loads((tmp_path / "costs.json").read_text())
+    assert saved["bytes_sent"] == 16_096
+    assert list(saved["seconds"]) == ["maxima", "quantise", "exchange", "executor", "dequantise"]
+    assert "16,096 bytes sent, 25.1% of a ring all-reduce" in str(shares)
 
 
 def test_t21_one_rank_gets_its_gradients_back(tmp_path):

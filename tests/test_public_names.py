@@ -35,8 +35,8 @@ NAMES = {
         serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """
-        Aggregator BenchExecutor BlockQuantizer ExactExecutor Executor OptincOptions OptincState Progress TableExecutor
-        TileRunner TwinExecutor optinc_hook register_optinc_hook
+        Aggregator BenchExecutor BlockQuantizer Costs ExactExecutor Executor OptincOptions OptincState Progress
+        TableExecutor TileRunner TwinExecutor optinc_hook register_optinc_hook
     """,
     "calibration": """
         BenchProbe CalibrationRecord ChannelMap CoherentInputs CommonGround Correction Design DetectorVerdict

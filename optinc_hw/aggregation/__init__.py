@@ -1,5 +1,6 @@
 """Aggregation runtime: block quantiser, executors and the aggregator of gradient tensors."""
 
+from optinc_hw.aggregation._account import Costs
 from optinc_hw.aggregation._aggregator import Aggregator
 from optinc_hw.aggregation._executor import ExactExecutor, Executor, Progress
 from optinc_hw.aggregation._hook import optinc_hook, register_optinc_hook
@@ -14,6 +15,7 @@ __all__ = [
     "Aggregator",
     "BenchExecutor",
     "BlockQuantizer",
+    "Costs",
     "ExactExecutor",
     "Executor",
     "OptincOptions",

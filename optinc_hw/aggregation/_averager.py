@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch.distributed as dist
 
+from optinc_hw.aggregation._account import Account
 from optinc_hw.aggregation._agreement import agree, answer_time, failure, setup_of
 from optinc_hw.aggregation._exchange import LANES, CodeExchange, Groups, SharedMaxima
 from optinc_hw.aggregation._executor import Executor
@@ -79,6 +80,8 @@ class Averager:
         Residuals of error feedback, which `finish` changes.
     step
         Steps done so far.
+    account
+        Takes what averaging costs.
 
     Raises
     ------
@@ -95,16 +98,18 @@ class Averager:
         options: OptincOptions,
         residuals: Residuals,
         step: int,
+        account: Account,
     ) -> None:
         self._options = options
         self._quantizer = options.quantizer()
         self._residuals = residuals
+        self._account = account
         self._groups = Groups.beside(group, options.timeout_s - answer_time(options.timeout_s))
         feeds = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
         self._factor = feeds.factor
-        self._lanes = [CodeExchange(lane, executor, options.chip_host, feeds) for lane in self._groups.lanes]
+        self._lanes = [CodeExchange(lane, executor, options.chip_host, feeds, account) for lane in self._groups.lanes]
         self._turns = 0
-        self._rank = dist.get_rank(self._groups.health)
+        self._rank, self._ranks = dist.get_rank(self._groups.health), feeds.ranks
         self._failing = threading.Lock()
         self._borders: dict[tuple[int, ...], Borders] = {}
         self._failed: AggregationError | None = None
@@ -140,7 +145,9 @@ class Averager:
         if self._failed is not None:
             raise self._failed
         try:
-            self._finish(pending, pending.maxima.wait(), out)
+            with self._account.phase("maxima"):
+                maxima = pending.maxima.wait()
+            self._finish(pending, maxima, out)
         except AggregationError as error:
             self._failed = error
             raise
@@ -163,14 +170,19 @@ class Averager:
         size = len(values)
         exchange = self._lanes[pending.lane]
         codes = exchange.codes(size)
-        self._quantise(pending, values, maxima, codes[:size])
+        with self._account.phase("quantise"):
+            self._quantise(pending, values, maxima, codes[:size])
+        sent = exchange.bytes_sent
         answers = exchange.answers(codes)[:size]
+        sent = exchange.bytes_sent - sent + pending.maxima.transfers.bytes_sent
+        self._account.add(self._ranks, size, self._options.bits, sent)
         if self._options.error_feedback:
             dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)
             for block in lost:
                 dropped[borders[block] : borders[block + 1]] = np.nan
             self._residuals.keep(pending.gradients.vector, dropped, pending.gradients.names, pending.gradients.sizes)
-        self._quantizer.dequantise(answers, maxima, borders, out=out)
+        with self._account.phase("dequantise"):
+            self._quantizer.dequantise(answers, maxima, borders, out=out)
         if self._factor != 1.0:
             out *= out.dtype.type(self._factor)
         for block in lost:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from optinc_hw.aggregation._account import Account
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feeds import Feeds
 from optinc_hw.aggregation._packing import GROUP, pack, unpack
@@ -38,10 +39,12 @@ class Transfers:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
         self._works: list[dist.Work] = []
+        self.bytes_sent = 0
 
     def send(self, array: NDArray[Any], rank: int) -> None:
         """Begin to send a contiguous array, which must not change before `wait`."""
         self._works.append(self._group.send([torch.from_numpy(array)], rank, 0))
+        self.bytes_sent += array.nbytes
 
     def receive(self, array: NDArray[Any], rank: int) -> None:
         """Begin to receive a contiguous array."""
@@ -102,15 +105,29 @@ class CodeExchange:
         Rank in the group that holds the executor; None: every rank answers its share.
     feeds
         Which rank feeds which input.
+    account
+        Takes the time of the executor and of waiting.
+
+    Attributes
+    ----------
+    bytes_sent : int
+        Bytes of codes and answers that this rank has sent.
     """
 
     def __init__(
-        self, group: dist.ProcessGroup, executor: Executor | None, chip_host: int | None, feeds: Feeds
+        self,
+        group: dist.ProcessGroup,
+        executor: Executor | None,
+        chip_host: int | None,
+        feeds: Feeds,
+        account: Account,
     ) -> None:
         self._group = group
         self._executor = executor
         self._chip_host = chip_host
         self._feeds = feeds
+        self._account = account
+        self.bytes_sent = 0
         self._rank = dist.get_rank(group)
         self._type = np.dtype(np.uint8 if feeds.bits <= 8 else np.uint16)
         self._arrays: dict[str, NDArray[np.uint8]] = {}
@@ -155,12 +172,12 @@ class CodeExchange:
         for shift in range(1, ranks):
             transfers.receive(shares[(mine - shift) % ranks], (mine - shift) % ranks)
             transfers.send(own[(mine + shift) % ranks], (mine + shift) % ranks)
-        transfers.wait()
+        self._wait(transfers)
         parts = answers.reshape(ranks, -1)
         self._answer(shares, parts[mine])
         transfers = Transfers(self._group)
         transfers.swap(parts)
-        transfers.wait()
+        self._wait(transfers)
         return not all(part.any() for part in parts)
 
     def _by_host(self, sent: NDArray[np.uint8], answers: NDArray[np.uint8], host: int) -> bool:
@@ -169,20 +186,25 @@ class CodeExchange:
         if self._rank != host:
             transfers.send(sent, host)
             transfers.receive(answers, host)
-            transfers.wait()
+            self._wait(transfers)
             return not answers.any()
         others = [rank for rank in range(self._feeds.ranks) if rank != host]
         gathered = self._array("gathered", self._feeds.ranks * len(sent)).reshape(-1, len(sent))
         gathered[host] = sent
         for rank in others:
             transfers.receive(gathered[rank], rank)
-        transfers.wait()
+        self._wait(transfers)
         self._answer(gathered, answers)
         transfers = Transfers(self._group)
         for rank in others:
             transfers.send(answers, rank)
-        transfers.wait()
+        self._wait(transfers)
         return not answers.any()
+
+    def _wait(self, transfers: Transfers) -> None:
+        with self._account.phase("exchange"):
+            transfers.wait()
+        self.bytes_sent += transfers.bytes_sent
 
     def _answer(self, packed: NDArray[np.uint8], answers: NDArray[np.uint8]) -> None:
         """Write the answers, packed, to the packed codes (ranks, bytes) of one share; zeros if the executor fails.
@@ -194,7 +216,8 @@ class CodeExchange:
         codes = unpack(packed.reshape(-1), bits).reshape(len(packed), -1)
         found = np.empty(codes.shape[1], dtype=self._type) if bits not in (8, 16) else answers.view(self._type)
         try:
-            self._feeds.run(self._executor, codes, found)
+            with self._account.phase("executor"):
+                self._feeds.run(self._executor, codes, found)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for an answer
             self._failure = error
             answers[:] = 0

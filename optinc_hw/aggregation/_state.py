@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from optinc_hw.aggregation._account import Account, Costs
 from optinc_hw.aggregation._averager import Averager
 from optinc_hw.aggregation._exchange import LANES
 from optinc_hw.aggregation._executor import Executor
@@ -64,6 +65,7 @@ class OptincState:
         self.steps = 0
         self.names = ParameterNames(parameters)
         self._residuals = Residuals()
+        self._account = Account()
         self._averager: Averager | None = None
         self._workers: list[ThreadPoolExecutor] = []
 
@@ -73,10 +75,17 @@ class OptincState:
         return dist.get_world_size(self.process_group)
 
     @property
+    def costs(self) -> Costs:
+        """What averaging has cost this rank since the state was made."""
+        return self._account.costs
+
+    @property
     def averager(self) -> Averager:
         """What averages, made in the first call, which all ranks must make."""
         if self._averager is None:
-            self._averager = Averager(self.process_group, self.executor, self.options, self._residuals, self.steps)
+            self._averager = Averager(
+                self.process_group, self.executor, self.options, self._residuals, self.steps, self._account
+            )
         return self._averager
 
     @property
@@ -121,10 +130,10 @@ class OptincState:
         self.steps = int(state["steps"])
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = self.__dict__ | {"_averager": None, "_workers": [], "process_group": None}
+        kept = self.__dict__ | {"_account": None, "_averager": None, "_workers": [], "process_group": None}
         return kept | {"had_group": self.process_group is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state.pop("had_group"):
             warnings.warn("the copy of an OptincState joins the default process group", stacklevel=2)
-        self.__dict__.update(state)
+        self.__dict__.update(state, _account=Account())
