@@ -1,13 +1,25 @@
 """Executors against integer arithmetic, with runners that are exact, noisy or broken."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from optinc_hw.aggregation import BenchExecutor, ExactExecutor, TableExecutor, TwinExecutor
 from optinc_hw.errors import CalibrationError, NetworkError
-from optinc_hw.onn import InputSpace, build_exact, quantised_mean, symbol_error_rate, tile
+from optinc_hw.onn import (
+    CellChain,
+    CellTree,
+    InputSpace,
+    build_cell,
+    build_exact,
+    quantised_mean,
+    symbol_error_rate,
+    tile,
+)
 
 
 class FakeChip:
@@ -192,3 +204,88 @@ def test_runners_that_return_rubbish_are_reported(kind):
         kind(build_exact(4, 8), Deaf()).run(_codes())
     with pytest.raises(NetworkError, match="returned shape"):
         kind(build_exact(4, 8), Short()).run(_codes())
+
+
+@pytest.mark.parametrize("kind", [TwinExecutor, BenchExecutor])
+@pytest.mark.parametrize(
+    "network",
+    [
+        CellChain(build_cell(), 4, 8),
+        CellChain(build_cell(), 2, 5, "floor"),
+        CellTree(build_cell(), (4, 4), 8),
+        CellTree(build_cell(), (2, 4), 6, "floor"),
+    ],
+)
+def test_chains_and_trees_of_cells_run_on_one_chip(kind, network):
+    chip, calls = FakeChip(3), []
+    executor = kind(network, chip, progress=lambda done, total: calls.append((done, total)))
+    codes = np.random.default_rng(3).integers(0, 1 << network.bits, (300, executor.servers))
+    assert np.array_equal(executor.run(codes), quantised_mean(codes, network.rounding))
+    assert (executor.bits, executor.inputs) == (network.bits, -(-network.bits // 2))
+    assert calls[-1][0] == calls[-1][1]
+    assert executor.run(codes[:0]).shape == (0,)
+
+
+def test_the_use_of_the_chip_is_counted():
+    """A tree of 4 x 4 servers and 8 bits: four chains of 4 cells at once, then one of 5; two layers of one tile each."""
+    chip = FakeChip(8)
+    executor = TwinExecutor(CellTree(build_cell(), (4, 4), 8), chip)
+    tiles = len(executor.plan.tiles)
+    executor.run(np.zeros((10, 16), dtype=int))
+    assert executor.use.reprogrammings == (4 + 5) * tiles == chip.log.count("program")
+    assert executor.use.vectors == (4 * 10 * 4 + 10 * 5) * tiles
+    assert executor.use.seconds > 0.0
+
+
+def test_a_tree_has_no_analogue_symbols():
+    with pytest.raises(NetworkError, match="receivers decide at each level"):
+        TwinExecutor(CellTree(build_cell(), (4, 4), 8), FakeChip()).run_analog(np.zeros((1, 16), dtype=int))
+
+
+class LoadingChip(FakeChip):
+    """A runner that takes programmed matrices."""
+
+    def load(self, programmed):
+        self.matrix = programmed.matrix
+        self.log.append("load")
+
+
+def test_matrices_that_were_programmed_before_are_loaded():
+    network, chip = build_exact(4, 8), LoadingChip()
+    programmed = [SimpleNamespace(matrix=part.matrix) for part in tile(network, 8).tiles]
+    executor = BenchExecutor(network, chip, programmed=programmed)
+    assert np.array_equal(executor.run(_codes(20)), quantised_mean(_codes(20)))
+    assert chip.log == ["load", 20] * 5
+    with pytest.raises(NetworkError, match="do not fit the plan's tiles"):
+        BenchExecutor(network, chip, programmed=programmed[1:])
+    with pytest.raises(NetworkError, match="FakeChip cannot load programmed matrices"):
+        BenchExecutor(network, FakeChip(), programmed=programmed)
+
+
+@pytest.mark.parametrize("kind", [ExactExecutor, TableExecutor, TwinExecutor])
+def test_answers_go_where_they_are_wanted(kind):
+    exact = ExactExecutor(4, 8)
+    executor = {ExactExecutor: lambda: exact, TableExecutor: lambda: TableExecutor.from_executor(exact)}.get(
+        kind, lambda: TwinExecutor(build_exact(4, 8), FakeChip())
+    )()
+    codes, out = _codes(50), np.zeros(50, dtype=np.uint8)
+    assert executor.run(codes, out=out) is out
+    assert np.array_equal(out, quantised_mean(codes))
+    for wrong in (np.zeros(49, np.uint8), np.zeros(50)):
+        with pytest.raises(NetworkError, match="out has shape"):
+            executor.run(codes, out=wrong)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from([(1, 2), (4, 3), (17, 8), (5, 12), (3, 13), (86, 4), (2, 16)]), st.integers(0, 2**32 - 1))
+def test_tables_of_every_shape_add_keys_and_fields_alike(shape, seed):
+    """Spaces with fields of 2 and 4 bits and such without; sums that fit a byte and such that do not."""
+    servers, bits = shape
+    executor = ExactExecutor(servers, bits)
+    space = InputSpace(servers, bits, executor.inputs)
+    rng = np.random.default_rng(seed)
+    table = rng.integers(0, 1 << bits, space.size)
+    codes = rng.integers(0, 1 << bits, (200, servers))
+    codes[0], codes[1] = 0, (1 << bits) - 1
+    index = space.keys[codes].sum(axis=1)
+    assert np.array_equal(TableExecutor(space, table).run(codes), table[index])
