@@ -1,8 +1,8 @@
 """Averaging gradients: the hook beside gloo's all-reduce, and the table executor alone.
 
-``python benchmarks/aggregation.py`` averages 25 million float32 of each of 4 processes, in buckets of 25 MB as DDP makes
-them, from quantising to dequantising, in turn with ``all_reduce`` of the same buckets; ``--quick`` 5 million, ``--json
-FILE`` writes the figures. Every process has one thread. Times depend on what else the machine does, ratios less.
+``python benchmarks/aggregation.py`` averages 25 million float32 of each of 4 processes, in four buckets of 25 MB, DDP's
+own size, from quantising to dequantising, in turn with ``all_reduce`` of the same buckets; ``--quick`` 5 million,
+``--json FILE`` writes the figures. Every process has one thread. Times depend on the load of the machine, ratios less.
 """
 
 import argparse

@@ -227,7 +227,7 @@ def test_chains_and_trees_of_cells_run_on_one_chip(kind, network):
 
 
 def test_the_use_of_the_chip_is_counted():
-    """A tree of 4 x 4 servers and 8 bits: four chains of 4 cells at once, then one of 5; two layers of one tile each."""
+    """A tree of 4 x 4 servers and 8 bits: four chains of 4 cells at once, then one of 5 cells."""
     chip = FakeChip(8)
     executor = TwinExecutor(CellTree(build_cell(), (4, 4), 8), chip)
     tiles = len(executor.plan.tiles)
