@@ -1,7 +1,9 @@
 """Networks of the table of tolerances: constructed of each kind of units, in each form, and trained."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from optinc_hw.onn import (
     SCENARIOS,
@@ -76,6 +78,7 @@ def entries(quick: bool) -> Iterator[Entry]:
     if not quick:
         network = build_exact(4, 8, slope=SLOPES["relu"], unit="relu")
         yield Entry("ReLU, widened", widen_to_sigma_u(network, SCENARIOS[0].sizes))
+        yield Entry("trained, published sizes", published_sizes()[0])
 
 
 def networks() -> Iterator[Entry]:
@@ -124,3 +127,14 @@ def trained() -> Iterator[Entry]:
     for name in ("cell-4", "cell-4-small", "cell-4-tiny", "network-4"):
         network, _ = load_trained(name)
         yield Entry(name, network, goal=name in ("cell-4", "cell-4-small"), quick=name == "cell-4-tiny")
+
+
+@cache
+def published_sizes() -> tuple[OpticalNetwork, float]:
+    """Network of the published sizes of scenario 1, trained in blocks with noise; and the CPU time in s, minutes."""
+    from optinc_hw.onn.training import TrainingSettings, train_network
+
+    begun = time.process_time()
+    settings = TrainingSettings(SCENARIOS[0].sizes, epochs=500, rate=2e-3, noise=0.01)
+    network = train_network(SCENARIOS[0].space, settings).network
+    return network, time.process_time() - begun
