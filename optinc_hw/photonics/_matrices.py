@@ -113,11 +113,11 @@ class LosslessPass:
 
         batch, ports, dtype = len(theta), layout.ports, couplings.dtype
         self._layout, self._couplings = layout, couplings
-        self._turn = np.empty((batch, 6, len(layout.mzis)), dtype)
+        self._turn = np.empty((batch, _rotation_kernels.KEPT, len(layout.mzis)), dtype)
         self._behind = np.empty((batch, ports, 2), dtype)
         made = np.empty((batch, ports, 2 * ports), dtype)
         phases = map(np.ascontiguousarray, (theta, phi, output))
-        _rotation_kernels.transfer(layout.table, *phases, couplings, self._turn, self._behind, made)
+        _rotation_kernels.transfer(layout.table, *layout.strips, *phases, couplings, self._turn, self._behind, made)
         self.matrix = made.view(COMPLEX[dtype])
 
     def pull(self, cotangent: Array) -> tuple[Array, Array, Array, Array]:

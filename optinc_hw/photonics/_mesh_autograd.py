@@ -9,6 +9,7 @@ from torch import Tensor
 from optinc_hw.photonics import _engine
 from optinc_hw.photonics._matrices import Gradients, LosslessPass, Pass, matrices
 from optinc_hw.photonics._once import once
+from optinc_hw.photonics._products import product, product_adjoint
 from optinc_hw.photonics.mesh_layout import MeshLayout
 
 
@@ -60,7 +61,7 @@ class Fields(torch.autograd.Function):
         made, ctx.made = forward_matrix(theta, phi, output, couplings, layout, plan, _wanted(ctx))
         ctx.layout, ctx.shared = layout, True
         ctx.save_for_backward(output, fields, made, theta, phi, couplings)
-        outputs = made @ fields
+        outputs = product(made, fields)
         if isinstance(ctx.made, LosslessPass):
             ctx.outputs, ctx.version = outputs.detach(), version(outputs)
         return outputs
@@ -74,10 +75,10 @@ class Fields(torch.autograd.Function):
             return None, None, None, None, back, None, None
         if isinstance(ctx.made, LosslessPass):
             # The caller may have changed the outputs in place since.
-            outputs = ctx.outputs if version(ctx.outputs) == ctx.version else made @ fields
-            parts = ctx.made.pull_product(_array(outputs @ grad.mH)[None])
+            outputs = ctx.outputs if version(ctx.outputs) == ctx.version else product(made, fields)
+            parts = ctx.made.pull_product(_array(product_adjoint(outputs, grad))[None])
         else:
-            parts = ctx.made.pull(_array(grad @ fields.mH)[None])
+            parts = ctx.made.pull(_array(product_adjoint(grad, fields))[None])
         return (*_gradients(ctx, output, parts, ()), back, None, None)
 
 
@@ -116,8 +117,9 @@ def _gradients(
 ) -> tuple[Tensor | None, ...]:
     """Gradients (B, ...) by theta, phi, output and couplings as tensors with the leading axes of the matrices."""
     theta, phi, out = (torch.from_numpy(part if batch else part[0]) for part in parts[:3])
-    statics = parts[3].sum(0) if ctx.shared else parts[3]
-    couplings = torch.from_numpy(statics) if ctx.needs_input_grad[3] else None
+    couplings = None
+    if ctx.needs_input_grad[3]:
+        couplings = torch.from_numpy(parts[3].sum(0) if ctx.shared else parts[3])
     return theta, phi, None if output is None else out, couplings
 
 

@@ -5,28 +5,29 @@ MZI and their gradients Y. In front of it ``W`` is ``U^H W U``; and ``dU U^H`` b
 ``A = (W - W^H) / 2`` counts, of which a triangle is kept. An MZI looks at its own two modes alone, so the further back,
 the narrower the band around the diagonal that still matters.
 
-Columns of even and of odd modes are kept apart, so are real and imaginary parts: neighbouring pairs of columns lie in
-vectors then, whichever mode they begin with. Mode m has row m + 1; among the columns mode 2j has place j, and so has
-mode 2j - 1. MZIs on (2j, 2j + 1) are pair j of an even layer, MZIs on (2j - 1, 2j) pair j of an odd one.
+As in ``_rotation_kernels`` each mode has a scale d: kept are numbers B with ``A_ij = d_i d_j B_ij``.
+
+Mode m has row m + 1. A row has four parts: real and imaginary parts of its columns of even modes, then of odd ones.
+Neighbouring pairs of columns lie in vectors then, whichever mode they begin with: among the columns mode 2j has place
+j, and so has mode 2j - 1. MZIs on (2j, 2j + 1) are pair j of an even layer, MZIs on (2j - 1, 2j) pair j of an odd one.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
-# Even and odd columns are two arrays: the compiler does not vectorise where stores and loads of one array are neither
-# whole vectors nor thousands of bytes apart. Places are unsigned, or each would be tested for being negative.
+# Places are unsigned, or each would be tested for being negative.
 
 import numpy as np
 from numba import njit
 
 from optinc_hw.photonics._kernels import OPTIONS
+from optinc_hw.photonics._rotation_kernels import scale_limits
+from optinc_hw.photonics._vector_kernels import fma, lanes, lined_up, load, spread, store
 
-PANEL = 64
-"""Columns of one kind that lie side by side; others are in further panels."""
-_PLANE = np.uint64(PANEL + 8)  # with room for the first column of the next panel, as a guest
-_ROW = np.uint64(2) * _PLANE
-_NUMBERS = np.uint64(6) * _PLANE  # s, c, cos alpha, sin alpha of the pairs of a panel, and their entry of A to come
-_PANEL, _ZERO, _ONE, _TWO = np.uint64(PANEL), np.uint64(0), np.uint64(1), np.uint64(2)
-_VECTOR_BYTES = 32
+_ZERO, _ONE, _TWO, _THREE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+_FIVE, _SIX, _SEVEN = np.uint64(5), np.uint64(6), np.uint64(7)
+_NUMBERS = np.uint64(8)
+"""Of a pair of modes: what a row takes of its neighbour, upper and lower; tan alpha and its negative; for the entry of
+A between them the scale before and one over the scale after; s and c."""
 
 
 @njit(**OPTIONS)
@@ -48,171 +49,182 @@ def transfer_vjp(table, order, starts, couplings, turn, behind, product, d_theta
     d_theta, d_phi, d_out
         Receive the gradients (B, K), (B, K) and (B, n).
     """
-    ports = np.uint64(d_out.shape[1])
-    places = ports // _TWO + _ONE
-    # The last mode is no column left of the diagonal.
-    even = np.zeros(((ports - _ONE) // _TWO // _PANEL + _ONE) * (ports + _TWO) * _ROW, product.dtype)
-    odd = np.zeros_like(even)
+    ports, step = np.uint64(d_out.shape[1]), lanes(product)
+    length = (ports // _TWO + step) // step * step + step  # of a part of a row, and of numbers of a kind
+    state = lined_up((ports + _TWO) * _FOUR * length, product.dtype)
+    numbers = lined_up(_NUMBERS * length, product.dtype)
+    mzis = np.full(length, -1, np.int64)  # of a layer, by pair of modes
     diagonal = np.empty(ports + _TWO, product.dtype)  # imaginary parts, the real ones are zero
-    present = np.zeros(places, np.bool_)  # the pairs of modes that are MZIs of the layer
-    numbers = np.zeros((places // _PANEL + _ONE) * _NUMBERS, product.dtype)
-    for i in range(places):
-        _rest(numbers, i)
+    scales = np.empty((2, ports + _TWO), product.dtype)  # and their inverses
+    least = scale_limits(product.itemsize)[1]
     for b in range(len(product)):
         cells = couplings[min(b, len(couplings) - 1)]
-        _load(behind[b], product[b], even, odd, diagonal)
+        mzi = (cells, turn[b], d_theta[b], d_phi[b])
+        _load(behind[b], product[b], state, length, diagonal)
+        scales[:] = 1
         for i in range(ports):
             d_out[b, i] = -diagonal[i + _ONE]
         for later in range(len(starts) - 2, -1, -1):
-            members, reach = order[starts[later] : starts[later + 1]], np.uint64(later)
-            first, last = np.uint64(table[members[0], 0] + 1) // _TWO, np.uint64(table[members[-1], 0] + 1) // _TWO
-            left, right, shift = (odd, even, _ZERO) if table[members[0], 0] % 2 else (even, odd, _ONE)
-            _look(left, shift, members, table, cells, turn[b], numbers, present, diagonal, d_theta[b], d_phi[b])
-            _undo(left, right, shift, ports, numbers, present, first, last, reach)
+            members = order[starts[later] : starts[later + 1]]
+            upper, lower = np.uint64(table[members[0], 0] + 1), np.uint64(table[members[-1], 0] + 1)
+            smallest = _prepare(members, table, turn[b], scales, numbers, length, mzis)
+            _undo(state, numbers, length, ports, upper, lower, np.uint64(later), mzis, diagonal, mzi)
+            if smallest < least:
+                _multiply_out(scales, state, length)
             for k in members:
-                place = np.uint64(table[k, 0] + 1) // _TWO
-                present[place] = False
-                _rest(numbers, place)
+                pair = np.uint64(table[k, 0] + 1) // _TWO
+                mzis[pair] = -1
+                for part in range(_FOUR):
+                    numbers[part * length + pair] = 0
 
 
 @njit(**OPTIONS)
-def _rest(numbers, place):
-    """Let a pair of modes alone."""
-    at = place // _PANEL * _NUMBERS + place % _PANEL
-    numbers[at] = numbers[at + _ROW] = 1
-    numbers[at + _PLANE] = numbers[at + _ROW + _PLANE] = 0
+def _at(length, row, column):
+    """Where the real part of a row and a column, a mode's row number, is; the imaginary part is ``length`` further."""
+    return (row * _FOUR + _TWO * ((column + _ONE) % _TWO)) * length + column // _TWO
 
 
 @njit(**OPTIONS)
-def _load(behind, product, even, odd, diagonal):
+def _load(behind, product, state, length, diagonal):
     """Take A from W, with the numbers ``behind`` of both modes taken out."""
-    ports = len(behind)
-    diagonal[0] = diagonal[-1] = 0
-    for i in range(ports):
-        diagonal[i + 1] = product[i, 2 * i + 1]
-        _load_row(behind, product, i, 0, even)
-        _load_row(behind, product, i, 1, odd)
-
-
-@njit(**OPTIONS)
-def _load_row(behind, product, i, parity, columns):
-    """Take the columns of one kind, left of the diagonal."""
     half = product.dtype.type(0.5)
-    ports = np.uint64(len(behind))
-    for j in range(parity, i, 2):
-        real, imag = (
-            half * (product[i, 2 * j] - product[j, 2 * i]),
-            half * (product[i, 2 * j + 1] + product[j, 2 * i + 1]),
-        )
-        c = behind[i, 0] * behind[j, 0] + behind[i, 1] * behind[j, 1]
-        s = behind[i, 0] * behind[j, 1] - behind[i, 1] * behind[j, 0]
-        at = _at(ports, np.uint64(i + 1), np.uint64(j + 1) // _TWO)
-        columns[at], columns[at + _PLANE] = c * real - s * imag, c * imag + s * real
+    diagonal[0] = diagonal[-1] = 0
+    for i in range(len(behind)):
+        diagonal[i + 1] = product[i, 2 * i + 1]
+        for parity in range(2):
+            start = _at(length, np.uint64(i + 1), np.uint64(parity + 1))
+            for place, j in enumerate(range(parity, i, 2)):
+                real = half * (product[i, 2 * j] - product[j, 2 * i])
+                imag = half * (product[i, 2 * j + 1] + product[j, 2 * i + 1])
+                c = behind[i, 0] * behind[j, 0] + behind[i, 1] * behind[j, 1]
+                s = behind[i, 0] * behind[j, 1] - behind[i, 1] * behind[j, 0]
+                at = start + np.uint64(place)
+                state[at], state[at + length] = c * real - s * imag, c * imag + s * real
 
 
 @njit(**OPTIONS)
-def _at(ports, row, place):
-    """Where a real part lies; the imaginary part is a plane further."""
-    return (place // _PANEL * (ports + _TWO) + row) * _ROW + place % _PANEL
+def _prepare(members, table, turn, scales, numbers, length, mzis):
+    """Write the numbers of a layer, and the scales in front of it, of which the smallest is returned."""
+    one = turn.dtype.type(1)
+    smallest = one
+    for member in members:
+        k = np.uint64(member)
+        row = np.uint64(table[k, 0] + 1)
+        at, low = row // _TWO, row + _ONE
+        s, c, cosine, tangent = turn[0, k], turn[1, k], turn[2, k], turn[3, k]
+        over_s, over_cosine = turn[6, k], turn[7, k]
+        d, e, over_d, over_e = scales[0, row], scales[0, low], scales[1, row], scales[1, low]
+        ratio = c * over_s
+        numbers[at], numbers[at + length] = -ratio * e * over_d, ratio * d * over_e
+        numbers[at + _TWO * length], numbers[at + _THREE * length] = tangent, -tangent
+        numbers[at + _FOUR * length] = d * e
+        over_d, over_e = over_d * over_s, over_e * over_s
+        numbers[at + _FIVE * length] = over_d * over_e
+        numbers[at + _SIX * length], numbers[at + _SEVEN * length] = s, c
+        mzis[row // _TWO] = member
+        d, e, over_d = s * cosine * d, s * e, over_d * over_cosine
+        smallest = min(smallest, abs(d), abs(e))
+        scales[0, row], scales[0, low] = d, e
+        # Inverses would drift away.
+        scales[1, row], scales[1, low] = over_d + over_d * (one - d * over_d), over_e + over_e * (one - e * over_e)
+    return smallest
 
 
 @njit(**OPTIONS)
-def _look(left, shift, members, table, cells, turn, numbers, present, diagonal, d_theta, d_phi):
-    """Read the gradients of a layer's MZIs off A; write the numbers of their pairs of modes, and the new diagonal.
-
-    Parameters
-    ----------
-    left, shift
-        As for `_undo`.
-    members
-        The layer's MZIs.
-    table, cells, turn, diagonal, d_theta, d_phi
-        Of the setting.
-    numbers, present
-        Receive what `_undo` needs.
-    """
-    ports = np.uint64(len(diagonal)) - _TWO
-    for k in members:
-        pair = np.uint64(table[k, 0] + 1) // _TWO
-        row = _TWO * pair + shift
-        below = _at(ports, row + _ONE, pair)
-        co, so = cells[min(k, len(cells) - 1), 2], cells[min(k, len(cells) - 1), 3]
-        s, c, ar, ai = turn[0, k], turn[1, k], turn[2, k], turn[3, k]
-        real, imag, x, y = left[below], left[below + _PLANE], diagonal[row], diagonal[row + _ONE]
-        d_theta[k] = 2 * co * so * (turn[4, k] * real - turn[5, k] * imag) - co * co * x - so * so * y
-        upper = s * (s * x - c * imag) + c * (c * y - s * imag)
-        imag = s * c * (x - y) + (s * s - c * c) * imag
-        d_phi[k] = -upper
-        diagonal[row], diagonal[row + _ONE] = upper, x + y - upper
-        present[pair] = True
-        at = pair // _PANEL * _NUMBERS + pair % _PANEL
-        numbers[at], numbers[at + _PLANE], numbers[at + _ROW], numbers[at + _ROW + _PLANE] = s, c, ar, ai
-        numbers[at + _ROW + _ROW] = ar * real - ai * imag
-        numbers[at + _ROW + _ROW + _PLANE] = ar * imag + ai * real
-
-
-@njit(**OPTIONS)
-def _undo(left, right, shift, ports, numbers, present, first, last, reach):
+def _undo(state, numbers, length, ports, upper, lower, later, mzis, diagonal, mzi):
     """Go back through a layer.
 
     Parameters
     ----------
-    left, right, shift
-        Columns of upper modes, of lower modes, and by how much the place of a lower mode is greater.
-    ports
-        Number of modes.
-    numbers, present
-        Of the layer's pairs of modes, from `_look`.
-    first, last
-        Its first and last pair that is an MZI.
-    reach
+    state, numbers, length, ports, mzis, diagonal, mzi
+        As in `transfer_vjp`.
+    upper, lower
+        Rows of the upper modes of the layer's first and last MZI.
+    later
         Layers that remain: pairs of modes further apart than this do not matter any more.
     """
-    part = np.uint64(_VECTOR_BYTES // left.itemsize - 1)  # of a vector, a power of two
-    for pair in range(first, (ports + _TWO - shift) // _TWO):
-        # Without an MZI on the rows, only columns with MZIs change.
-        start, stop = (_ZERO, pair) if present[pair] else (first, min(pair, last + _ONE))
-        start = max(start, pair - min(pair, reach))
-        start -= start & part
-        row = _TWO * pair + shift
-        at = pair // _PANEL * _NUMBERS + pair % _PANEL
-        su, cu, xr, xi = numbers[at], numbers[at + _PLANE], numbers[at + _ROW], numbers[at + _ROW + _PLANE]
-        for panel in range(start // _PANEL, (stop + _PANEL - _ONE) // _PANEL):
-            begin = max(start, panel * _PANEL) - panel * _PANEL
-            count = min(stop - panel * _PANEL, _PANEL) - begin
-            base, numbered = _at(ports, row, panel * _PANEL), panel * _NUMBERS
-            visited = count + begin + shift > _PANEL  # the last pair has its lower mode in the next panel
-            guest, home = base + _PANEL, _at(ports, row, (panel + _ONE) * _PANEL)
-            if visited:
-                _move(right, home, guest)
-            # Whole vectors: what is changed beyond the diagonal is never looked at.
-            for i in range(count + ((_ZERO - count) & part)):
-                j = begin + i
-                u, o = numbered + j, base + j
-                v, w = o + _ROW, o + shift
-                z = w + _ROW
-                s, c, ar, ai = numbers[u], numbers[u + _PLANE], numbers[u + _ROW], numbers[u + _ROW + _PLANE]
-                p, q, r, t = left[o], left[o + _PLANE], right[w], right[w + _PLANE]
-                e, f, g, h = left[v], left[v + _PLANE], right[z], right[z + _PLANE]
-                # Columns: rotate, then turn the upper mode's.
-                p, q, r, t = s * p - c * r, s * q - c * t, c * p + s * r, c * q + s * t
-                e, f, g, h = s * e - c * g, s * f - c * h, c * e + s * g, c * f + s * h
-                p, q, e, f = ar * p - ai * q, ar * q + ai * p, ar * e - ai * f, ar * f + ai * e
-                # Rows: the same, but the conjugate of the turn.
-                p, q, e, f = su * p - cu * e, su * q - cu * f, cu * p + su * e, cu * q + su * f
-                r, t, g, h = su * r - cu * g, su * t - cu * h, cu * r + su * g, cu * t + su * h
-                left[o], left[o + _PLANE] = xr * p + xi * q, xr * q - xi * p
-                right[w], right[w + _PLANE] = xr * r + xi * t, xr * t - xi * r
-                left[v], left[v + _PLANE], right[z], right[z + _PLANE] = e, f, g, h
-            if visited:
-                _move(right, guest, home)
-        if present[pair]:
-            below = _at(ports, row + _ONE, pair)
-            left[below], left[below + _PLANE] = numbers[at + _ROW + _ROW], numbers[at + _ROW + _ROW + _PLANE]
+    stride, first, last, step = _FOUR * length, upper // _TWO, lower // _TWO, lanes(state)
+    for row in range(upper, ports + _ONE, _TWO):
+        pair = row // _TWO
+        start, stop, k = first, min(pair, last + _ONE), mzis[pair]
+        if k >= 0:  # else only columns with MZIs change
+            start, stop = _ZERO, pair
+        start = max(start, pair - min(pair, later)) // step * step
+        left, right = row * stride, row * stride + _TWO * length + _ONE
+        if row % _TWO == 0:
+            left, right = right - _ONE, left
+        below = left + stride + pair
+        real, imag = state[below], state[below + length]
+        if k >= 0:
+            real, imag = _look(real, imag, diagonal, row, numbers, pair, length, mzi, np.uint64(k))
+        _turn_block(state, numbers, left, right, stride, length, pair, start, stop)
+        state[below], state[below + length] = real, imag
 
 
 @njit(**OPTIONS)
-def _move(columns, start, end):
-    """Copy numbers of two rows from one place to another."""
-    for part in range(4):
-        columns[end + np.uint64(part) * _PLANE] = columns[start + np.uint64(part) * _PLANE]
+def _look(real, imag, diagonal, row, numbers, at, length, mzi, k):
+    """Read the gradients of an MZI off A; return what will be its entry of B left of the diagonal."""
+    cells, turn, d_theta, d_phi = mzi
+    own = min(k, np.uint64(len(cells)) - _ONE)
+    size, s, c = numbers[at + _FOUR * length], numbers[at + _SIX * length], numbers[at + _SEVEN * length]
+    co, so = cells[own, 2], cells[own, 3]
+    real, imag, x, y = real * size, imag * size, diagonal[row], diagonal[row + _ONE]
+    d_theta[k] = 2 * co * so * (turn[_FOUR, k] * real - turn[_FIVE, k] * imag) - co * co * x - so * so * y
+    upper = s * (s * x - c * imag) + c * (c * y - s * imag)
+    d_phi[k] = -upper
+    diagonal[row], diagonal[row + _ONE] = upper, x + y - upper
+    imag = s * c * (x - y) + (s * s - c * c) * imag
+    size, tangent = numbers[at + _FIVE * length], numbers[at + _TWO * length]
+    return size * (real - tangent * imag), size * (imag + tangent * real)
+
+
+@njit(**OPTIONS)
+def _turn_block(state, numbers, left, right, stride, length, pair, start, stop):
+    """Go back through a layer in the two rows of a pair, from column pair ``start`` to ``stop``.
+
+    Whole vectors: what is changed beyond the diagonal is never looked at.
+    """
+    step = lanes(state)
+    ru, rl = spread(numbers[pair]), spread(numbers[pair + length])
+    rt, rn = spread(numbers[pair + _TWO * length]), spread(numbers[pair + _THREE * length])
+    left, right = left + start, right + start
+    while start < stop:
+        cu, cl = load(numbers, start), load(numbers, start + length)
+        ct, cn = load(numbers, start + _TWO * length), load(numbers, start + _THREE * length)
+        v, w = left + stride, right + stride
+        p, q, r, t = load(state, left), load(state, left + length), load(state, right), load(state, right + length)
+        e, f, g, h = load(state, v), load(state, v + length), load(state, w), load(state, w + length)
+        # Columns: rotate, then turn the upper mode's.
+        p, q, r, t = fma(cu, r, p), fma(cu, t, q), fma(cl, p, r), fma(cl, q, t)
+        e, f, g, h = fma(cu, g, e), fma(cu, h, f), fma(cl, e, g), fma(cl, f, h)
+        p, q, e, f = fma(cn, q, p), fma(ct, p, q), fma(cn, f, e), fma(ct, e, f)
+        # Rows: the same, but the conjugate of the turn.
+        p, q, e, f = fma(ru, e, p), fma(ru, f, q), fma(rl, p, e), fma(rl, q, f)
+        r, t, g, h = fma(ru, g, r), fma(ru, h, t), fma(rl, r, g), fma(rl, t, h)
+        store(fma(rt, q, p), state, left)
+        store(fma(rn, p, q), state, left + length)
+        store(fma(rt, t, r), state, right)
+        store(fma(rn, r, t), state, right + length)
+        store(e, state, v)
+        store(f, state, v + length)
+        store(g, state, w)
+        store(h, state, w + length)
+        left, right, start = left + step, right + step, start + step
+
+
+@njit(**OPTIONS)
+def _multiply_out(scales, state, length):
+    """Put the scales into the numbers."""
+    ports, step = np.uint64(scales.shape[1]) - _TWO, lanes(state)
+    columns = np.zeros(_FOUR * length, scales.dtype)
+    zero = spread(scales.dtype.type(0))
+    for row in range(_ONE, ports + _ONE):
+        columns[_at(length, _ZERO, row)] = scales[0, row]
+    for row in range(_ONE, ports + _ONE):
+        size = spread(scales[0, row])
+        for part in range(_FOUR):
+            for place in range(_ZERO, row // _TWO + _ONE, step):
+                at = (row * _FOUR + part) * length + place
+                column = fma(load(columns, part // _TWO * _TWO * length + place), size, zero)
+                store(fma(load(state, at), column, zero), state, at)
+    scales[:] = 1

@@ -14,6 +14,8 @@ from optinc_hw.errors import MatrixError
 
 _CONE_STEP = 16
 """Light cones are widened to multiples of this many inputs, so that kernels run over whole vectors."""
+_STRIP_COLUMNS = 8
+"""Columns of a strip: as many rows of 128 inputs lie in the nearest cache."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -128,6 +130,19 @@ class MeshLayout:
         order = np.lexsort((self.modes, level))
         starts = np.flatnonzero(np.diff(level[order], prepend=-1, append=self.depth * 2))
         return order, starts
+
+    @cached_property
+    def strips(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of ``table`` (K, 3) in an order of diagonals, a few columns of each at a time, and places (K,) in it.
+
+        Every MZI comes behind those that its light has passed, and where it can, right behind the one at whose lower
+        mode it begins.
+        """
+        columns = np.array([column for column, _ in self.mzis], dtype=np.int64)
+        order = np.lexsort((columns, columns - self.modes, columns // _STRIP_COLUMNS))
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.arange(len(order))
+        return self.table[order], places
 
     def index(self, column: int, mode: int) -> int:
         """Position in ``mzis`` of the MZI at (column, upper mode).

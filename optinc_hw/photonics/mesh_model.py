@@ -12,6 +12,7 @@ from optinc_hw.photonics import _engine, _torch_mesh
 from optinc_hw.photonics._mesh import MeshImperfections
 from optinc_hw.photonics._mesh_autograd import Fields, Settings, Transfer, forward_matrix, version
 from optinc_hw.photonics._mzi import IDEAL_ETA
+from optinc_hw.photonics._products import product
 from optinc_hw.photonics.mesh_layout import MeshLayout
 
 Backend = Literal["auto", "numba", "torch"]
@@ -174,7 +175,8 @@ class MeshModel:
         alone = all(part is None or part.ndim == 1 for part in (theta, phi, output)) and couplings.ndim == 2
         if alone and fields.ndim == 2 and self._compiled(theta):
             if not torch.is_grad_enabled():
-                return forward_matrix(theta, phi, output, couplings, self.layout, plan, "none")[0] @ fields
+                made = forward_matrix(theta, phi, output, couplings, self.layout, plan, "none")[0]
+                return product(made, fields)
             return Fields.apply(theta, phi, output, couplings, fields, self.layout, plan)  # type: ignore[no-untyped-call,no-any-return]
         batch = _batch(theta, phi, output, couplings)
         sent_batch = _together("phases and fields", torch.Size(batch), fields.shape[:-2])
