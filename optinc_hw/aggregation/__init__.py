@@ -4,8 +4,14 @@ from optinc_hw.aggregation._account import Costs
 from optinc_hw.aggregation._aggregator import Aggregator
 from optinc_hw.aggregation._executor import ExactExecutor, Executor, Progress
 from optinc_hw.aggregation._hook import optinc_hook, register_optinc_hook
+from optinc_hw.aggregation._host import ChipHost
+from optinc_hw.aggregation._host_errors import ChipHostError
+from optinc_hw.aggregation._host_messages import HostHealth
+from optinc_hw.aggregation._host_queue import HostLimits
+from optinc_hw.aggregation._host_service import ServedRequest
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._quantizer import BlockQuantizer
+from optinc_hw.aggregation._remote import RemoteExecutor
 from optinc_hw.aggregation._state import OptincState
 from optinc_hw.aggregation._table import TableExecutor
 from optinc_hw.aggregation._tiled import BenchExecutor, TwinExecutor
@@ -15,12 +21,18 @@ __all__ = [
     "Aggregator",
     "BenchExecutor",
     "BlockQuantizer",
+    "ChipHost",
+    "ChipHostError",
     "Costs",
     "ExactExecutor",
     "Executor",
+    "HostHealth",
+    "HostLimits",
     "OptincOptions",
     "OptincState",
     "Progress",
+    "RemoteExecutor",
+    "ServedRequest",
     "TableExecutor",
     "TileRunner",
     "TwinExecutor",

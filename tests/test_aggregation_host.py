@@ -1,0 +1,428 @@
+"""Chip host: what it serves to whom, its limits, hostile peers, and how it ends."""
+
+import json
+import socket
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from chip_hosts import (
+    TOKEN,
+    BareClient,
+    CountingExecutor,
+    SteppingExecutor,
+    codes_of,
+    in_thread,
+    name_of,
+)
+
+from optinc_hw.aggregation import (
+    Aggregator,
+    BenchExecutor,
+    ChipHost,
+    ChipHostError,
+    ExactExecutor,
+    HostLimits,
+    RemoteExecutor,
+    TableExecutor,
+)
+from optinc_hw.aggregation import _host_messages as messages
+from optinc_hw.aggregation._host_frames import codes_to_wire, write_head
+from optinc_hw.bench import BenchTileRunner
+from optinc_hw.clock import SimulatedClock
+from optinc_hw.errors import AggregationError, NetworkError
+from optinc_hw.onn import build_exact, quantised_mean
+
+
+@pytest.mark.parametrize(("servers", "bits"), [(1, 8), (4, 2), (3, 5), (4, 8), (2, 11), (4, 16)])
+def test_answers_are_those_of_the_executor(servers, bits):
+    rng = np.random.default_rng(bits)
+    with ChipHost(ExactExecutor(servers, bits)) as host, RemoteExecutor(host.address) as remote:
+        assert (remote.servers, remote.bits) == (servers, bits)
+        for elements in (1, 7, 8, 1001):
+            codes = rng.integers(0, 1 << bits, (elements, servers))
+            answers = remote.run(codes)
+            assert answers.dtype == np.int64
+            assert np.array_equal(answers, quantised_mean(codes))
+            out = np.zeros(elements, dtype=np.uint16)
+            assert remote.run(codes.astype(np.uint16), out=out) is out
+            assert np.array_equal(out, answers)
+        assert remote.run(np.empty((0, servers), dtype=np.uint8)).shape == (0,)
+
+
+def test_an_aggregator_gets_the_same_bits_as_without_a_host():
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(5000, generator=generator) for _ in range(4)]
+    table = TableExecutor.from_executor(ExactExecutor(4, 8))
+    limits = HostLimits(elements=1024)  # the aggregator sends parts of that size
+    with ChipHost(table, limits=limits) as host, RemoteExecutor(host.address) as remote:
+        assert (remote.inputs, remote.batch_limit) == (table.inputs, 1024)
+        mean = Aggregator(remote).mean(tensors)
+        assert remote.health().requests_done == 5
+    assert torch.equal(mean, Aggregator(table).mean(tensors))
+
+
+def test_a_bench_is_served(calibrated):
+    codes = codes_of(9, elements=2)
+    network = build_exact(4, 8)
+    with calibrated.bench() as bench:
+        executor = BenchExecutor(network, BenchTileRunner(bench))
+        told = []
+        with ChipHost(executor) as host, RemoteExecutor(host.address, progress=lambda *one: told.append(one)) as remote:
+            answers = remote.run(codes)
+            assert remote.health().executor == "BenchExecutor"
+        assert np.array_equal(answers, executor.run(codes))
+    assert told[-1] == (18, 18)  # 9 tiles on 4 ports for each element
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_progress_passes_the_host_and_reaches_the_client():
+    executor, told, shown = SteppingExecutor(), [], []
+    executor.progress = lambda *one: shown.append(one)
+    mine = executor.progress
+    with ChipHost(executor) as host, RemoteExecutor(host.address, progress=lambda *one: told.append(one)) as remote:
+        remote.run(codes_of(1))
+    assert shown == [(step, 10) for step in range(1, 11)]
+    assert set(told) <= set(shown)
+    assert told == sorted(told)
+    assert told[-1] == (10, 10)
+    assert executor.progress is mine
+
+
+# -- tokens --
+
+
+def test_the_right_token_opens_the_host_and_never_travels():
+    sent = []
+
+    def recording(where, timeout):
+        link = socket.create_connection(where, timeout)
+
+        class Recorded:
+            close, settimeout, recv_into = link.close, link.settimeout, link.recv_into
+
+            def sendall(self, data):
+                sent.append(bytes(data))
+                link.sendall(data)
+
+        return Recorded()
+
+    with (
+        ChipHost(CountingExecutor(), token=TOKEN) as host,
+        RemoteExecutor(host.address, TOKEN, connect=recording) as remote,
+    ):
+        assert np.array_equal(remote.run(codes_of(1)), quantised_mean(codes_of(1)))
+    assert sent
+    assert TOKEN.encode() not in b"".join(sent)
+
+
+@pytest.mark.parametrize(
+    ("of_host", "of_client", "reason"),
+    [
+        (TOKEN, "another token of enough characters", "not that of this chip host"),
+        (TOKEN, None, "needs a token; give it"),
+        (None, TOKEN, "has no token; give none"),
+    ],
+)
+def test_other_tokens_are_turned_away_at_once(of_host, of_client, reason):
+    executor = CountingExecutor()
+    with ChipHost(executor, token=of_host) as host:
+        with pytest.raises(ChipHostError, match=reason) as caught:
+            RemoteExecutor(host.address, of_client)
+        assert caught.value.outcome == "not_done"
+        assert host.address in str(caught.value)
+    assert executor.runs == []
+
+
+def test_a_proof_is_good_for_its_own_link_only():
+    with ChipHost(CountingExecutor(), token=TOKEN) as host, BareClient(host.address, log_in=False) as first:
+        greeting = first.expect(messages.Greeting)
+        proof = messages.proof(TOKEN, "client", greeting, name_of(7), name_of(1))
+        with BareClient(host.address, log_in=False) as second:
+            second.expect(messages.Greeting)
+            second.send(messages.Login(nonce=name_of(7), session=name_of(1), proof=proof))
+            assert "not that of this chip host" in second.expect(messages.Goodbye).reason
+
+
+def test_a_client_tells_an_impostor_without_the_token():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def impostor():
+            link, _ = listener.accept()
+            with link:
+                link.sendall(write_head(messages.Greeting(instance=name_of(1), nonce=name_of(2), token_needed=True)))
+                link.recv(1 << 16)
+                welcome = messages.Welcome(
+                    proof="0" * 64, servers=4, bits=8, inputs=4, executor="E", most_elements=9, accepted=0
+                )
+                link.sendall(write_head(welcome))
+
+        finished = in_thread(impostor)
+        with pytest.raises(ChipHostError, match="does not know the token"):
+            RemoteExecutor(f"127.0.0.1:{listener.getsockname()[1]}", TOKEN)
+        finished()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.20", "", "lab-host"])
+def test_other_addresses_than_the_machines_own_need_a_token(address):
+    with pytest.raises(AggregationError, match="give a token, or serve on 127"):
+        ChipHost(CountingExecutor(), address=address)
+    ChipHost(CountingExecutor(), address=address, token=TOKEN)
+
+
+def test_a_short_token_is_refused_on_both_sides():
+    with pytest.raises(AggregationError, match="has 15 characters; it must have at least 16"):
+        ChipHost(CountingExecutor(), token="x" * 15)
+    with pytest.raises(AggregationError, match="has 15 characters"):
+        RemoteExecutor("127.0.0.1:5600", "x" * 15)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", ":5600", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999", "h:0"])
+def test_addresses_without_name_or_port_are_refused(address):
+    with pytest.raises(AggregationError, match="no address of a chip host"):
+        RemoteExecutor(address)
+
+
+def test_an_address_in_use_is_named():
+    with ChipHost(CountingExecutor()) as host:
+        port = int(host.address.rsplit(":", 1)[1])
+        with (
+            pytest.raises(AggregationError, match=f"port {port}.*choose another"),
+            ChipHost(CountingExecutor(), port=port),
+        ):
+            pass
+
+
+# -- order and limits --
+
+
+def test_requests_of_two_clients_run_in_order_of_arrival():
+    executor = CountingExecutor(waits=True)
+    with ChipHost(executor) as host, BareClient(host.address) as one, BareClient(host.address) as two:
+        for client, first in ((one, 1), (two, 2), (one, 3), (two, 4), (two, 5)):
+            client.submit(first, first)
+            state, _ = client.receive()  # the host has it before the next one is sent
+            while state.request != name_of(first):
+                state, _ = client.receive()
+            assert state.ahead == first - 1
+        executor.gate.release(5)
+        for client, numbers in ((one, (1, 3)), (two, (2, 4, 5))):
+            for number in numbers:
+                client.expect(messages.Result, request=name_of(number))
+    assert executor.runs == [1, 2, 3, 4, 5]
+
+
+def test_a_full_queue_refuses_with_its_limit_and_runs_the_rest():
+    executor = CountingExecutor(waits=True)
+    with (
+        ChipHost(executor, limits=HostLimits(waiting=1)) as host,
+        BareClient(host.address) as client,
+        RemoteExecutor(host.address) as remote,
+    ):
+        client.submit(1, 1)
+        executor.has_started()
+        client.submit(2, 2)
+        for _ in range(3):
+            client.receive()  # 1 in the queue, 1 running, 2 in the queue
+        health = remote.health()
+        assert (health.waiting, health.running, health.elements, health.clients) == (1, "00000000", 5, 2)
+        with pytest.raises(ChipHostError, match="1 requests wait already, which is the chip host's limit") as caught:
+            remote.run(codes_of(3))
+        assert caught.value.outcome == "not_done"
+        executor.gate.release(2)
+        for number in (1, 2):
+            client.expect(messages.Result, request=name_of(number))
+        assert remote.health().requests_done == 2
+    assert executor.runs == [1, 2]
+
+
+def test_too_many_elements_are_refused_before_anything_is_sent():
+    executor = CountingExecutor()
+    with ChipHost(executor, limits=HostLimits(elements=8)) as host, RemoteExecutor(host.address) as remote:
+        with pytest.raises(ChipHostError, match="9 elements is too large; the limit is 8") as caught:
+            remote.run(codes_of(1, elements=9))
+        assert caught.value.outcome == "not_done"
+        assert len(remote.run(codes_of(1, elements=8))) == 8
+    assert executor.runs == [1]
+
+
+def test_too_many_clients_are_told_the_limit():
+    clock = SimulatedClock()
+    with ChipHost(CountingExecutor(), limits=HostLimits(clients=1)) as host, RemoteExecutor(host.address) as first:
+        with pytest.raises(ChipHostError, match="1 clients are connected, which is the chip host's limit"):
+            RemoteExecutor(host.address, clock=clock)
+        assert 10.0 < clock.now() <= 30.0  # it tried again for a while
+        first.run(codes_of(1))
+
+
+def test_a_silent_client_is_sent_away_and_comes_back_by_itself():
+    with ChipHost(CountingExecutor(), limits=HostLimits(idle_s=0.05)) as host, RemoteExecutor(host.address) as remote:
+        with BareClient(host.address) as silent:  # logged in after the other, so sent away after it
+            goodbye = silent.expect(messages.Goodbye, again=True)
+            assert "0.05 s" in goodbye.reason
+            assert silent.ended()
+        assert np.array_equal(remote.run(codes_of(1)), quantised_mean(codes_of(1)))
+
+
+# -- errors --
+
+
+def test_bad_codes_are_refused_before_anything_is_sent():
+    executor = CountingExecutor()
+    with ChipHost(executor) as host, RemoteExecutor(host.address) as remote:
+        for codes in (np.full((3, 4), 256), np.zeros((3, 5), dtype=int), np.zeros((3, 4))):
+            with pytest.raises(NetworkError):
+                remote.run(codes)
+        with pytest.raises(NetworkError, match="out has shape"):
+            remote.run(codes_of(1), out=np.zeros(4, dtype=int))
+    assert executor.runs == []
+
+
+class FailingExecutor(CountingExecutor):
+    def run(self, codes, out=None):
+        super().run(codes, out)
+        if codes[0, 0] == 13:
+            raise RuntimeError("heater 3 is open \udcff" + "x" * 9000)
+        out[0] = 300 if codes[0, 0] == 14 else out[0]
+        return out
+
+
+def test_an_error_of_the_executor_reaches_the_client_and_the_host_goes_on():
+    served = []
+    with ChipHost(FailingExecutor(), served=served.append) as host, RemoteExecutor(host.address) as remote:
+        with pytest.raises(ChipHostError, match="the executor failed: RuntimeError: heater 3 is open") as caught:
+            remote.run(codes_of(13))
+        assert caught.value.outcome == "failed"
+        assert np.array_equal(remote.run(codes_of(1)), quantised_mean(codes_of(1)))
+        assert remote.health().requests_failed == 1
+    assert [(one.elements, bool(one.failure)) for one in served] == [(5, True), (5, False)]
+
+
+# -- hostile peers --
+
+
+def frame(header, kind, payload=b"", version=1, magic=b"OPTI", size=None):
+    first = struct.pack("!4sBBHI", magic, version, kind, len(header), len(payload) if size is None else size)
+    return first + struct.pack("!I", zlib.crc32(first + header + payload)) + header + payload
+
+
+SUBMIT = json.dumps({"request": name_of(1), "elements": 8}).encode()
+LOGIN = json.dumps({"nonce": name_of(1), "session": name_of(1), "proof": ""}).encode()
+BEFORE_LOGIN = {
+    "a web browser": (b"GET / HTTP/1.1\r\nHost: chip\r\n\r\n", "no frame of a chip host"),
+    "another version": (frame(LOGIN, 2, version=9), "version 9"),
+    "no login": (frame(SUBMIT, 4, b"0" * 32), "limit is 0"),
+    "an ask before the login": (frame(json.dumps({"request": name_of(1), "since": 0}).encode(), 5), "must be Login"),
+    "half a login": (frame(LOGIN, 2)[:30], "closed after 14 bytes of a frame"),
+    "a proof where no token is": (frame(LOGIN.replace(b'""', b'"' + b"0" * 64 + b'"'), 2), "has no token"),
+    "nothing": (b"", None),
+}
+AFTER_LOGIN = {
+    "half a prefix": (frame(SUBMIT, 4)[:7], "closed after 7 bytes of a frame"),
+    "half a payload": (frame(SUBMIT, 4, b"0" * 32)[:-5], "bytes of a frame"),
+    "too few codes": (frame(SUBMIT, 4, b"0" * 24), "8 elements take 32 bytes, but 24 came"),
+    "too many codes": (frame(SUBMIT, 4, b"0" * 40), "8 elements take 32 bytes, but 40 came"),
+    "a huge payload": (frame(SUBMIT, 4, size=1 << 31), "too many; the limit is"),
+    "a wrong checksum": (frame(SUBMIT, 4, b"0" * 32)[:-1] + b"1", "checksum"),
+    "no elements": (frame(SUBMIT.replace(b"8", b"0"), 4), "elements of Submit"),
+    "a message of the host": (frame(b'{"reason":"no","again":true}', 13), "must not send Goodbye"),
+    "a second login": (frame(LOGIN, 2), "must not send Login"),
+    "garbage": (bytes(range(256)) * 300, "no frame of a chip host"),
+    "deep JSON": (frame(b'{"request":' + b"[" * 16000, 4), "header of Submit"),
+}
+
+
+@pytest.mark.parametrize("name", [*BEFORE_LOGIN, *AFTER_LOGIN])
+def test_hostile_peers_are_sent_away_with_a_reason_and_nothing_runs(name):
+    data, reason = {**BEFORE_LOGIN, **AFTER_LOGIN}[name]
+    executor = CountingExecutor()
+    with ChipHost(executor) as host, RemoteExecutor(host.address) as remote:
+        with BareClient(host.address, log_in=name in AFTER_LOGIN) as hostile:
+            if name in BEFORE_LOGIN:
+                hostile.expect(messages.Greeting)
+            hostile.socket.sendall(data)
+            hostile.socket.shutdown(socket.SHUT_WR)
+            if reason is not None:
+                assert reason in hostile.expect(messages.Goodbye, again=False).reason
+            assert hostile.ended()
+        assert executor.runs == []
+        assert np.array_equal(remote.run(codes_of(1)), quantised_mean(codes_of(1)))
+
+
+def test_a_request_that_comes_twice_runs_once():
+    executor = CountingExecutor()
+    with ChipHost(executor) as host, BareClient(host.address) as client, BareClient(host.address) as other:
+        for one in (client, client, other):
+            one.submit(1, 1)
+            result = one.expect(messages.Result, request=name_of(1))
+            assert result.accepted == 1
+    assert executor.runs == [1]
+
+
+# -- leaving --
+
+
+def test_leaving_stops_what_tells_its_progress_and_refuses_what_waits():
+    executor = SteppingExecutor(endless=True)
+    with ChipHost(executor) as host, RemoteExecutor(host.address) as first, BareClient(host.address) as second:
+        running = in_thread(lambda: first.run(codes_of(1)))
+        assert executor.started.wait(60.0)
+        second.submit(2, 2)
+        second.receive()
+        host.__exit__(None, None, None)
+        with pytest.raises(ChipHostError, match="HostClosedError: the chip host was closed while it ran") as caught:
+            running()
+        assert caught.value.outcome == "failed"
+        second.expect(messages.Failed, request=name_of(2), failure="refused")
+        second.expect(messages.Goodbye, reason="the chip host was closed", again=True)
+        assert second.ended()
+
+
+def test_leaving_lets_other_executors_finish():
+    executor = CountingExecutor(waits=True)
+    with ChipHost(executor) as host, RemoteExecutor(host.address) as remote, BareClient(host.address) as watcher:
+        running = in_thread(lambda: remote.run(codes_of(1)))
+        executor.has_started()
+        watcher.submit(2, 2)
+        watcher.receive()
+        leaving = in_thread(lambda: host.__exit__(None, None, None))
+        watcher.expect(messages.Failed, failure="refused")  # so the host is being closed
+        executor.gate.release()
+        leaving()
+        assert np.array_equal(running(), quantised_mean(codes_of(1)))
+    assert executor.runs == [1]
+
+
+def test_a_host_that_does_not_serve_has_no_address():
+    with pytest.raises(AggregationError, match="enter its context first"):
+        _ = ChipHost(CountingExecutor()).address
+
+
+def test_answers_out_of_range_are_an_error():
+    with (
+        ChipHost(_WideExecutor()) as host,
+        RemoteExecutor(host.address) as remote,
+        pytest.raises(ChipHostError, match=r"answer at index .* is 9; allowed are 0 to 7"),
+    ):
+        remote.run(np.zeros((3, 4), dtype=int))
+
+
+class _WideExecutor(ExactExecutor):
+    def __init__(self):
+        super().__init__(4, 3)
+
+    def run(self, codes, out=None):
+        out[:] = 9
+        return out
+
+
+def test_a_frame_in_single_bytes_is_read():
+    with ChipHost(CountingExecutor()) as host, BareClient(host.address) as client:
+        payload = codes_to_wire(codes_of(1, elements=8).T, 8)
+        data = write_head(messages.Submit(request=name_of(1), elements=8), payload) + bytes(payload)
+        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in data:
+            client.socket.sendall(bytes([byte]))
+        client.expect(messages.Result, request=name_of(1))
