@@ -1,9 +1,7 @@
 """Commands about bench folders, which drive no instrument of a lab."""
 
 import json
-import signal
 import sys
-import threading
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -12,9 +10,7 @@ from typing import Annotated
 import typer
 
 from optinc_hw.cli._options import BenchFolder, JsonFlag
-from optinc_hw.cli._terminal import complain, console, note, reported, show
-
-_LONGEST_WAIT_S = 1.0
+from optinc_hw.cli._terminal import complain, console, note, reported, show, wait_for_interrupt
 
 
 class ChipKind(StrEnum):
@@ -97,20 +93,7 @@ def simulate(
                 console(stderr=True).print(served_table(served))
             sys.stdout.flush()
             note(f"serving on 127.0.0.1{'' if out is None else f', bench folder {out}'}; Ctrl-C ends it")
-            _wait_for_interrupt()
-
-
-def _wait_for_interrupt() -> None:
-    """Return when the user presses Ctrl-C or the process gets SIGTERM."""
-    stop = threading.Event()
-    former = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-    try:
-        while not stop.wait(_LONGEST_WAIT_S):  # a wait without end could not be interrupted on Windows
-            pass
-    except KeyboardInterrupt:
-        note("stopped")
-    finally:
-        signal.signal(signal.SIGTERM, former)
+            wait_for_interrupt()
 
 
 def _placeholder_addresses(names: tuple[str, ...]) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """What commands print, and how errors end them."""
 
 import json
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PLAIN_WIDTH = 140
+_LONGEST_WAIT_S = 1.0
 
 
 @contextmanager
@@ -81,3 +84,16 @@ def complain(*lines: str) -> None:
     typer.secho(f"optinc: {lines[0]}", err=True, fg="red")
     for line in lines[1:]:
         note(f"        {line}")
+
+
+def wait_for_interrupt() -> None:
+    """Return when the user presses Ctrl-C or the process gets SIGTERM."""
+    stop = threading.Event()
+    former = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    try:
+        while not stop.wait(_LONGEST_WAIT_S):  # a wait without end could not be interrupted on Windows
+            pass
+    except KeyboardInterrupt:
+        note("stopped")
+    finally:
+        signal.signal(signal.SIGTERM, former)
