@@ -213,7 +213,7 @@ def training(quick: bool) -> "Iterator[Row]":
     from optinc_hw.onn import SCENARIOS, CellChain, enumerate_inputs, mesh_products
     from optinc_hw.onn.training import CELL_SETTINGS, TrainingSettings, train_cell, train_network
 
-    small = replace(CELL_SETTINGS, sizes=(2, 16, 16, 2), epochs=4000, rate=2e-2, seed=1)
+    small = replace(CELL_SETTINGS, sizes=(2, 16, 16, 2), epochs=1500, rate=2e-2, seed=1)
     for settings, most, least in ((small, 800, 0.2),) if quick else ((small, 800, 0.2), (CELL_SETTINGS, 2500, 0.4)):
         begun = time.process_time()
         chain = CellChain(train_cell(4, settings).cell, 4, 8)
@@ -257,7 +257,7 @@ def methods(quick: bool) -> "Iterator[Row]":
     from optinc_hw.onn import SCENARIOS, CellChain, ChipErrors, enumerate_inputs, simulate_chips
     from optinc_hw.onn.training import CELL_SETTINGS, TrainingSettings, train_cell, train_network
 
-    usual = TrainingSettings((4, 32, 32, 32, 32, 32, 4), epochs=25 if quick else 400, enough=None)
+    usual = TrainingSettings((4, 32, 32, 32, 32, 32, 4), epochs=15 if quick else 400, enough=None)
     for name, settings in {
         "manifold, margin loss": usual,
         "manifold, two-stage loss": replace(usual, loss="two_stage"),
@@ -269,7 +269,7 @@ def methods(quick: bool) -> "Iterator[Row]":
         yield figure(f"{name}, {usual.epochs} epochs: wrong of {found.inputs:,}", found.wrong, "")
         yield figure(f"{name}, {usual.epochs} epochs: CPU time", time.process_time() - begun, "s")
     for penalty in (0.0, 1e-4, 1e-3):
-        settings = replace(CELL_SETTINGS, method="free", spectral=penalty, epochs=300 if quick else 1500)
+        settings = replace(CELL_SETTINGS, method="free", spectral=penalty, epochs=200 if quick else 1500)
         cell = train_cell(4, settings).cell
         chain = CellChain(cell, 4, 8)
         name = f"free cells as Re(U), spectral penalty {penalty:g}"
