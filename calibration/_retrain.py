@@ -54,9 +54,9 @@ class RetrainingSettings:
     inputs: int = 48
     settings: int = 8
     enough: float = 0.03
-    checked: int = 300
-    tolerance: float = 0.2
-    rounds: int = 4
+    checked: int = 600
+    tolerance: float = 0.15
+    rounds: int = 5
     judged: int = 1000
     memory: int = 10
     doubt: TwinDoubt = field(default_factory=TwinDoubt)

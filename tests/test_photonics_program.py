@@ -17,6 +17,7 @@ from optinc_hw.photonics import (
     solve_powers,
     voltage_from_power,
 )
+from optinc_hw.photonics.program import modulator_phases
 
 SEEDS = st.integers(0, 2**32 - 1)
 TWO_PI = 2.0 * np.pi
@@ -221,3 +222,28 @@ def test_limits_hold_while_programming_and_while_driving():
     programmed = program_matrix(twin, np.eye(4), max_power_w=limits)
     with pytest.raises(LimitError, match=r"heater in_\d_phi would need"):
         programmed.drive(inputs_off_zero(20, 4, np.random.default_rng(0)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 6), SEEDS, st.sampled_from([1.35, 1.6, 40.0]))
+def test_inputs_of_one_sign_never_make_a_modulator_jump_by_a_turn(ports, seed, turns):
+    """Heat spreads into the mesh, so neighbouring inputs must not differ by a turn's heat of some modulator."""
+    rng = np.random.default_rng(seed)
+    twin = imperfect_twin(ports, seed % 50)
+    turn_w = TWO_PI / twin.efficiency
+    programmed = program_matrix(twin, 0.5 * np.eye(ports), turns * turn_w)
+    moved = int(rng.integers(ports))
+    for sign in (-1.0, 1.0):
+        amplitudes = np.tile(rng.uniform(-1.0, 1.0, ports), (500, 1))
+        amplitudes[:, moved] = sign * np.linspace(0.002, 1.0, 500)
+        power = programmed.drive(amplitudes)[:, : 2 * ports]
+        jumps = np.abs(np.diff(power, axis=0)).max(axis=0) / turn_w[: 2 * ports]
+        others = np.delete(np.arange(2 * ports), [*twin.layout.input_theta[[moved]], *twin.layout.input_phi[[moved]]])
+        assert jumps[others].max(initial=0.0) < 0.05  # their own inputs do not change
+        if turns > 2.0:  # below, half a turn that begins just under zero does not fit
+            assert jumps.max() < 0.35
+        phases = twin.phases(programmed.drive(amplitudes))[:, : 2 * ports]
+        wanted = np.empty_like(phases)
+        fields = amplitudes * programmed.reference
+        wanted[:, twin.layout.input_theta], wanted[:, twin.layout.input_phi] = modulator_phases(twin, fields)
+        np.testing.assert_allclose(np.angle(np.exp(1j * (phases - wanted))), 0.0, atol=1e-9)

@@ -53,6 +53,7 @@ def solve_powers(
     chosen: NDArray[np.intp] | None = None,
     background: ArrayLike = 0.0,
     max_power_w: ArrayLike = np.inf,
+    near: ArrayLike = np.nan,
 ) -> NDArray[np.float64]:
     """Heater powers that give the asked phases modulo 2 pi at the least total power, crosstalk included.
 
@@ -72,6 +73,9 @@ def solve_powers(
         Phases (h,) in rad that the other heaters' heat adds to the chosen ones.
     max_power_w
         Limit per chosen heater in W.
+    near
+        Phases ``(..., h)`` in rad that heat, the background's included, is to add: where the multiples of 2 pi nearest
+        to these are possible, they are taken, and not those of least power. NaN asks for least power.
 
     Returns
     -------
@@ -92,7 +96,8 @@ def solve_powers(
     rows = missing.reshape(-1, len(indices))
     limit = np.broadcast_to(np.asarray(max_power_w, float), missing.shape).reshape(rows.shape)
     ceiling = np.minimum(limit / heating.price, FAR)
-    curved, total = np.zeros_like(rows), np.full_like(rows, np.inf)
+    curved = np.zeros_like(rows)
+    total = np.broadcast_to(np.asarray(near, float) / _TWO_PI, missing.shape).reshape(rows.shape)
     for _ in range(_CURVED_ROUNDS):
         turns, _ = reduced(rows - curved)
         total = _kept_or_settled(parameters, indices, heating, turns, total, ceiling)

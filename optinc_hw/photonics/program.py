@@ -1,14 +1,17 @@
 """Programming a real matrix onto a twin: phases for the static heaters, drives for the inputs, and the read-out."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.errors import MatrixError
+from optinc_hw.photonics._branches import common_branches
 from optinc_hw.photonics._decompose import decompose
 from optinc_hw.photonics._unitary import real_matrix
+from optinc_hw.photonics._wraps import Heating
 from optinc_hw.photonics.chip_model import ChipModel
 from optinc_hw.photonics.heaters import solve_powers
 from optinc_hw.photonics.layout import ChipLayout
@@ -34,6 +37,7 @@ _STALL_STEPS, _STALL_GAIN = 5, 0.02
 """A descent ends when this many steps lower the deviation by less than this share."""
 _HOPELESS = 1e3
 _INPUT_TOLERANCE = 1e-9
+_INPUT_LEVELS = 500  # of either sign, for the ranges of the modulators' phases
 
 
 @dataclass(frozen=True)
@@ -98,20 +102,46 @@ class ProgrammedMatrix:
             raise MatrixError(f"amplitudes have shape {values.shape}; the matrix needs (batch, {columns})")
         if not (np.abs(values) <= 1.0 + _INPUT_TOLERANCE).all():
             raise MatrixError("amplitudes must be finite and within [-1, 1]; scale the inputs of the layer")
-        layout = self.parameters.layout
-        fields = np.zeros((len(values), layout.ports))
-        fields[:, self.inputs] = values
-        theta, phi = modulator_phases(self.parameters, fields * self.reference)
-        generator = np.arange(2 * layout.ports)
-        phases = np.empty((len(values), len(generator)))
-        phases[:, layout.input_theta], phases[:, layout.input_phi] = theta, phi
-        parameters = self.parameters
-        background = (parameters.efficiency * self.static_power_w) @ parameters.crosstalk[generator].T
+        fields = np.zeros((len(values), self.parameters.ports))
+        fields[:, self.inputs] = values * self.reference
+        generator = np.arange(2 * self.parameters.ports)
         powers = np.tile(self.static_power_w, (len(values), 1))
         powers[:, generator] = solve_powers(
-            parameters, phases, chosen=generator, background=background, max_power_w=self.max_power_w[generator]
-        )
+            self.parameters, self._generator(fields), chosen=generator, background=self._background,
+            max_power_w=self.max_power_w[generator], near=self._near(fields),
+        )  # fmt: skip
         return powers
+
+    def _generator(self, fields: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Phases (batch, 2n) of the input modulators' heaters for fields (batch, n)."""
+        layout = self.parameters.layout
+        phases = np.empty((len(fields), 2 * layout.ports))
+        phases[:, layout.input_theta], phases[:, layout.input_phi] = modulator_phases(self.parameters, fields)
+        return phases
+
+    @cached_property
+    def _background(self) -> NDArray[np.float64]:
+        """Phases (2n,) in rad that the static heaters add to those of the input modulators."""
+        heat = self.parameters.efficiency * self.static_power_w
+        return np.asarray(heat @ self.parameters.crosstalk[: 2 * self.parameters.ports].T)
+
+    @cached_property
+    def _branches(self) -> NDArray[np.float64]:
+        """Phases (2, 2n) in rad about which multiples of 2 pi are chosen, for positive and for negative inputs."""
+        parameters, generator = self.parameters, np.arange(2 * self.parameters.ports)
+        fields = np.zeros((_INPUT_LEVELS, parameters.ports))
+        fields[:, self.inputs] = self.reference * np.linspace(1.0, 1.0 / _INPUT_LEVELS, _INPUT_LEVELS)[:, None]
+        heating = Heating.of(parameters.crosstalk[np.ix_(generator, generator)], parameters.efficiency[generator])
+        missing = np.stack([self._generator(fields), self._generator(-fields)])
+        missing -= parameters.offset[generator] + self._background
+        return common_branches(heating, missing, self.max_power_w[generator])
+
+    def _near(self, fields: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Phases (batch, 2n) in rad about which multiples of 2 pi are chosen for fields (batch, n)."""
+        layout = self.parameters.layout
+        negative = np.empty((len(fields), 2 * layout.ports), dtype=bool)
+        negative[:, layout.input_theta] = negative[:, layout.input_phi] = fields < 0.0
+        return np.asarray(np.where(negative, self._branches[1], self._branches[0]))
 
     def decode(self, readings_w: ArrayLike) -> NDArray[np.float64]:
         """Products ``matrix @ a`` (batch, r) from detector readings ``(batch, 2n)`` in W."""
