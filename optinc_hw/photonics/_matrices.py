@@ -117,7 +117,7 @@ class LosslessPass:
         self._behind = np.empty((batch, ports, 2), dtype)
         made = np.empty((batch, ports, 2 * ports), dtype)
         phases = map(np.ascontiguousarray, (theta, phi, output))
-        _rotation_kernels.transfer(layout.table, *layout.strips, *phases, couplings, self._turn, self._behind, made)
+        _rotation_kernels.transfer(layout.modes, *layout.strips, *phases, couplings, self._turn, self._behind, made)
         self.matrix = made.view(COMPLEX[dtype])
 
     def pull(self, cotangent: Array) -> tuple[Array, Array, Array, Array]:
@@ -130,7 +130,7 @@ class LosslessPass:
 
         gradients = _empty_gradients(self._layout, len(product), self._couplings.dtype, statics=False)
         _similarity_kernels.transfer_vjp(
-            self._layout.table, *self._layout.layers, self._couplings, self._turn, self._behind,
+            self._layout.modes, *self._layout.layers, self._couplings, self._turn, self._behind,
             _interleaved(product), *gradients[:3],
         )  # fmt: skip
         return gradients

@@ -90,10 +90,10 @@ def _to_circle(x, y):
 
 
 @njit(**OPTIONS)
-def _pass_phases(table, first, count, x, behind):
+def _pass_phases(modes, first, count, x, behind):
     """Carry the numbers D of the modes through a chunk of MZIs, and find alpha."""
     for i in range(count):
-        m = np.uint64(table[first + i, 0])
+        m = np.uint64(modes[first + i])
         n = m + _ONE
         ur, ui, lr, li = x[_U + i], x[_U + _CHUNK + i], x[_L + i], x[_L + _CHUNK + i]
         fr, fi = x[_A + i], x[_A + _CHUNK + i]
@@ -116,11 +116,11 @@ def _tangents(x, small):
 
 
 @njit(**OPTIONS)
-def _pass_scales(table, places, first, count, x, scales, steps, least):
+def _pass_scales(modes, places, first, count, x, scales, steps, least):
     """Carry the scales of the modes, and their inverses, through a chunk of MZIs; write what rows are multiplied by."""
     one = x.dtype.type(1)
     for i in range(count):
-        m, at = np.uint64(table[first + i, 0]), np.uint64(places[first + i])
+        m, at = np.uint64(modes[first + i]), np.uint64(places[first + i])
         n = m + _ONE
         s, over_s = x[_S + i], x[_OVER_S + i]
         d, e, over_d, over_e = scales[0, m] * x[_COS + i], scales[0, n], scales[1, m] * x[_OVER_COS + i], scales[1, n]
@@ -137,13 +137,13 @@ def _pass_scales(table, places, first, count, x, scales, steps, least):
 
 
 @njit(**OPTIONS)
-def turns(table, places, trig, trig_out, cells, turn, behind, steps):
+def turns(modes, places, trig, trig_out, cells, turn, behind, steps):
     """Write the numbers of every MZI of one setting.
 
     Parameters
     ----------
-    table
-        ``MeshLayout.table`` (K, 3).
+    modes
+        ``MeshLayout.modes`` (K,).
     places
         From ``MeshLayout.strips`` (K,).
     trig, trig_out
@@ -164,7 +164,7 @@ def turns(table, places, trig, trig_out, cells, turn, behind, steps):
     """
     small, least = scale_limits(turn.itemsize)
     x = np.zeros(_END, turn.dtype)
-    mzis = np.uint64(len(table))
+    mzis = np.uint64(len(modes))
     scales = np.ones((2, len(behind)), turn.dtype)
     behind[:, 0], behind[:, 1] = 1, 0
     for first in range(_ZERO, mzis, _CHUNK):
@@ -177,9 +177,9 @@ def turns(table, places, trig, trig_out, cells, turn, behind, steps):
             for i in range(count):
                 x[_TRIG + part * _CHUNK + i] = trig[part, first + i]
         _factor(x, small)
-        _pass_phases(table, first, count, x, behind)
+        _pass_phases(modes, first, count, x, behind)
         _tangents(x, small)
-        _pass_scales(table, places, first, count, x, scales, steps, least * least)
+        _pass_scales(modes, places, first, count, x, scales, steps, least * least)
         for row, start in enumerate((_S, _C, _COS, _TAN, _DIFFERENCE, _DIFFERENCE + _CHUNK, _OVER_S, _OVER_COS)):
             for i in range(count):
                 turn[np.uint64(row), first + i] = x[start + i]
@@ -190,12 +190,14 @@ def turns(table, places, trig, trig_out, cells, turn, behind, steps):
 
 
 @njit(**OPTIONS)
-def transfer(table, strips, places, theta, phi, output, couplings, turn, behind, out):
+def transfer(modes, strips, places, theta, phi, output, couplings, turn, behind, out):
     """Matrices of B settings; ``turn`` (B, 8, K), ``behind`` (B, n, 2) and ``out`` are kept for gradients.
 
     Parameters
     ----------
-    table, couplings, out
+    modes
+        ``MeshLayout.modes`` (K,).
+    couplings, out
         As for ``_kernels.transfer``; the couplings lossless.
     strips, places
         ``MeshLayout.strips``.
@@ -205,15 +207,15 @@ def transfer(table, strips, places, theta, phi, output, couplings, turn, behind,
         Receive what `turns` says.
     """
     ports = output.shape[1]
-    trig, trig_out = np.empty((4, len(table)), out.dtype), np.empty((2, ports), out.dtype)
-    steps = np.empty((len(table), _STEP), out.dtype)
+    trig, trig_out = np.empty((4, len(modes)), out.dtype), np.empty((2, ports), out.dtype)
+    steps = np.empty((len(modes), _STEP), out.dtype)
     z = lined_up(np.uint64(ports) * _ROW, out.dtype)  # real and imaginary part of a row together
     for b in range(len(out)):
         cells = couplings[min(b, len(couplings) - 1)]
         unit(theta[b], trig[0], trig[1])
         unit(phi[b], trig[2], trig[3])
         unit(output[b], trig_out[0], trig_out[1])
-        scales = turns(table, places, trig, trig_out, cells, turn[b], behind[b], steps)
+        scales = turns(modes, places, trig, trig_out, cells, turn[b], behind[b], steps)
         for first in range(0, ports, WIDTH):
             z[:] = 0
             width = min(WIDTH, ports - first)

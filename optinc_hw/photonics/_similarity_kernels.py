@@ -31,13 +31,13 @@ A between them the scale before and one over the scale after; s and c."""
 
 
 @njit(**OPTIONS)
-def transfer_vjp(table, order, starts, couplings, turn, behind, product, d_theta, d_phi, d_out):
+def transfer_vjp(modes, order, starts, couplings, turn, behind, product, d_theta, d_phi, d_out):
     """Pull gradients of B matrices back to the phases.
 
     Parameters
     ----------
-    table
-        ``MeshLayout.table`` (K, 3).
+    modes
+        ``MeshLayout.modes`` (K,).
     order, starts
         ``MeshLayout.layers``.
     couplings
@@ -66,13 +66,13 @@ def transfer_vjp(table, order, starts, couplings, turn, behind, product, d_theta
             d_out[b, i] = -diagonal[i + _ONE]
         for later in range(len(starts) - 2, -1, -1):
             members = order[starts[later] : starts[later + 1]]
-            upper, lower = np.uint64(table[members[0], 0] + 1), np.uint64(table[members[-1], 0] + 1)
-            smallest = _prepare(members, table, turn[b], scales, numbers, length, mzis)
+            upper, lower = np.uint64(modes[members[0]] + 1), np.uint64(modes[members[-1]] + 1)
+            smallest = _prepare(members, modes, turn[b], scales, numbers, length, mzis)
             _undo(state, numbers, length, ports, upper, lower, np.uint64(later), mzis, diagonal, mzi)
             if smallest < least:
                 _multiply_out(scales, state, length)
             for k in members:
-                pair = np.uint64(table[k, 0] + 1) // _TWO
+                pair = np.uint64(modes[k] + 1) // _TWO
                 mzis[pair] = -1
                 for part in range(_FOUR):
                     numbers[part * length + pair] = 0
@@ -103,13 +103,13 @@ def _load(behind, product, state, length, diagonal):
 
 
 @njit(**OPTIONS)
-def _prepare(members, table, turn, scales, numbers, length, mzis):
+def _prepare(members, modes, turn, scales, numbers, length, mzis):
     """Write the numbers of a layer, and the scales in front of it, of which the smallest is returned."""
     one = turn.dtype.type(1)
     smallest = one
     for member in members:
         k = np.uint64(member)
-        row = np.uint64(table[k, 0] + 1)
+        row = np.uint64(modes[k] + 1)
         at, low = row // _TWO, row + _ONE
         s, c, cosine, tangent = turn[0, k], turn[1, k], turn[2, k], turn[3, k]
         over_s, over_cosine = turn[6, k], turn[7, k]
