@@ -78,6 +78,7 @@ class BareClient:
             session = name_of(id(self)) if session is None else name_of(session)
             proof = messages.proof(token, "client", greeting, name_of(7), session)
             self.send(messages.Login(nonce=name_of(7), session=session, proof=proof))
+            self.instance = greeting.instance
             self.welcome = self.expect((messages.Welcome, messages.Goodbye))
 
     def __enter__(self):

@@ -185,6 +185,28 @@ def test_addresses_without_name_or_port_are_refused(address):
         RemoteExecutor(address)
 
 
+def test_the_loopback_address_of_ipv6_needs_no_token():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with ChipHost(CountingExecutor(), address="::1") as host:
+        assert host.address.startswith("[::1]:")
+        with RemoteExecutor(host.address) as remote:
+            assert np.array_equal(remote.run(codes_of(1)), quantised_mean(codes_of(1)))
+
+
+def test_an_error_in_what_is_told_of_requests_ends_the_host_and_is_raised():
+    def broken(_):
+        raise ValueError("broken by the test")
+
+    host = ChipHost(CountingExecutor(), served=broken).__enter__()
+    with RemoteExecutor(host.address) as remote:
+        remote.run(codes_of(1))
+        with pytest.raises(ValueError, match="broken by the test"):
+            host.__exit__(None, None, None)
+
+
 def test_an_address_in_use_is_named():
     with ChipHost(CountingExecutor()) as host:
         port = int(host.address.rsplit(":", 1)[1])
@@ -246,6 +268,12 @@ def test_too_many_elements_are_refused_before_anything_is_sent():
         assert caught.value.outcome == "not_done"
         assert len(remote.run(codes_of(1, elements=8))) == 8
     assert executor.runs == [1]
+
+
+def test_requests_that_no_message_holds_are_refused_at_the_start():
+    with pytest.raises(AggregationError, match=r"take 4294967296 bytes; .* lower the limit of elements"):
+        ChipHost(CountingExecutor(), limits=HostLimits(elements=1 << 30))
+    ChipHost(CountingExecutor(), limits=HostLimits(elements=(1 << 30) - 8))
 
 
 def test_too_many_clients_are_told_the_limit():
@@ -393,6 +421,19 @@ def test_leaving_lets_other_executors_finish():
         leaving()
         assert np.array_equal(running(), quantised_mean(codes_of(1)))
     assert executor.runs == [1]
+
+
+def test_a_host_can_be_entered_again_and_is_another_one_then():
+    executor = CountingExecutor()
+    host = ChipHost(executor)
+    instances = set()
+    for _ in range(2):
+        with host, BareClient(host.address) as client:
+            instances.add(client.instance)
+            client.submit(1, 1)
+            client.expect(messages.Result)
+    assert len(instances) == 2
+    assert executor.runs == [1, 1]
 
 
 def test_a_host_that_does_not_serve_has_no_address():

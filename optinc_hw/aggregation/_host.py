@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from optinc_hw.aggregation._executor import Executor, Progress
+from optinc_hw.aggregation._host_frames import check_wire_size
 from optinc_hw.aggregation._host_messages import check_token
 from optinc_hw.aggregation._host_queue import HostLimits
 from optinc_hw.aggregation._host_service import ReportsProgress, ServedRequest, Service
@@ -48,8 +49,8 @@ class ChipHost:
     Raises
     ------
     AggregationError
-        If the token is too short or missing, or codes have more than 16 bits; on entering, if the address cannot be
-        used.
+        If the token is too short or missing, codes have more than 16 bits, or the largest request does not fit a
+        message; on entering, if the address cannot be used.
     """
 
     def __init__(
@@ -73,13 +74,11 @@ class ChipHost:
             )
         self._executor = executor
         self._where = (address, port)
-        self._service = Service(
-            executor,
-            token,
-            HostLimits() if limits is None else limits,
-            WallClock() if clock is None else clock,
-            (lambda _: None) if served is None else served,
-        )
+        self._token = token
+        self._limits = HostLimits() if limits is None else limits
+        self._served: Callable[[ServedRequest], None] = (lambda _: None) if served is None else served
+        self._clock: Clock = WallClock() if clock is None else clock
+        check_wire_size(executor.servers, self._limits.elements, executor.bits)
         self._bound: tuple[str, int] | None = None
         self._stack = ExitStack()
 
@@ -92,20 +91,20 @@ class ChipHost:
         return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
     def __enter__(self) -> Self:
+        service = Service(self._executor, self._token, self._limits, self._clock, self._served)
         listener = _listening(*self._where)
         self._bound = listener.getsockname()[:2]
         with ExitStack() as stack:
             stack.enter_context(listener)
-            former = _watch(self._executor, self._service.progressed)
-            stack.callback(former)
+            stack.callback(_watch(self._executor, service.progressed))
             thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="optinc-host"))
             started: Future[None] = Future()
-            ended = thread.submit(self._serve, listener, started)
+            ended = thread.submit(_serve, service, listener, started)
+            stack.callback(ended.result)
+            stack.callback(service.stop)
             wait([started, ended], return_when=FIRST_COMPLETED)
             if ended.done():
                 ended.result()
-            stack.callback(ended.result)
-            stack.callback(self._service.stop)
             self._stack = stack.pop_all()
         return self
 
@@ -114,8 +113,9 @@ class ChipHost:
     ) -> None:
         self._stack.close()
 
-    def _serve(self, listener: socket.socket, started: "Future[None]") -> None:
-        asyncio.run(self._service.run(listener, lambda: started.set_result(None)))
+
+def _serve(service: Service, listener: socket.socket, started: "Future[None]") -> None:
+    asyncio.run(service.run(listener, lambda: started.set_result(None)))
 
 
 def _watch(executor: Executor, progress: Progress) -> Callable[[], None]:

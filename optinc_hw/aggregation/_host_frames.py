@@ -32,6 +32,7 @@ HEADER_LIMIT = 16384
 
 _MAGIC = b"OPTI"
 _PREFIX = struct.Struct("!4sBBHII")
+_LARGEST_PAYLOAD = (1 << 32) - 1
 _CHECKED = 12  # bytes of the prefix that the checksum covers
 
 Bytes = bytes | bytearray | memoryview
@@ -115,6 +116,22 @@ def read_rest(prefix: Prefix, data: Bytes) -> tuple[Message, memoryview]:
 def wire_size(rows: int, elements: int, bits: int) -> int:
     """Return the bytes of codes (rows, elements) in a frame."""
     return rows * packed_size(_padded(elements), bits)
+
+
+def check_wire_size(rows: int, elements: int, bits: int) -> None:
+    """Check that codes (rows, elements) fit a frame.
+
+    Raises
+    ------
+    AggregationError
+        If they do not.
+    """
+    size = wire_size(rows, elements, bits)
+    if size > _LARGEST_PAYLOAD:
+        raise AggregationError(
+            f"{elements} elements of {rows} servers and {bits} bits take {size} bytes; a message holds at most "
+            f"{_LARGEST_PAYLOAD}: lower the limit of elements"
+        )
 
 
 def codes_to_wire(codes: NDArray[np.integer[Any]], bits: int) -> memoryview:

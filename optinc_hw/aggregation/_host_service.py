@@ -95,14 +95,17 @@ class Service:
         self._payload_limit = wire_size(executor.servers, limits.elements, executor.bits)
 
     def stop(self) -> None:
-        """Begin to end `run`."""
+        """Begin to end `run`, or see to it that it ends as soon as it begins."""
         self._stopping.set()
-        assert self._loop is not None  # stopped only once it has started
-        self._loop.call_soon_threadsafe(self._stopped.set)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def run(self, listener: socket.socket, started: Callable[[], None]) -> None:
         """Serve on a listening socket until `stop`."""
         self._loop = asyncio.get_running_loop()
+        if self._stopping.is_set():
+            return
         server = await asyncio.start_server(self._connected, sock=listener)
         worker = asyncio.create_task(self._work())
         worker.add_done_callback(lambda _: self._stopped.set())  # it ends by itself only by an error of ours
