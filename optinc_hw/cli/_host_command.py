@@ -12,11 +12,11 @@ import typer
 from optinc_hw.cli._driving import driven
 from optinc_hw.cli._options import JsonFlag, SeedOption, SimulateFlag, YesFlag
 from optinc_hw.cli._terminal import note, reported, wait_for_interrupt
-from optinc_hw.errors import ConfigurationError, NetworkError
+from optinc_hw.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from optinc_hw.aggregation import BenchExecutor, ServedRequest, TwinExecutor
-    from optinc_hw.onn import OpticalNetwork
+    from optinc_hw.onn import CellChain, OpticalNetwork
 
 _SERVERS, _BITS = 4, 8
 
@@ -86,20 +86,18 @@ def _token(file: Path) -> str:
         raise ConfigurationError(f"cannot read a token from {file}: {error}") from error
 
 
-def _network(file: Path | None, servers: int, bits: int) -> "OpticalNetwork":
-    from optinc_hw.onn import OpticalNetwork, build_exact, load_network
+def _network(file: Path | None, servers: int, bits: int) -> "OpticalNetwork | CellChain":
+    from optinc_hw.onn import build_exact, load_network
 
     if file is None:
         return build_exact(servers, bits)
     loaded, _ = load_network(file)
-    if not isinstance(loaded, OpticalNetwork):
-        raise NetworkError(f"{file} holds a chain of cells; a chip host runs networks without chains")
     return loaded
 
 
 @contextmanager
 def _executor(
-    bench: Path | None, twin: Path | None, network: "OpticalNetwork", simulate: bool, seed: int, yes: bool
+    bench: Path | None, twin: Path | None, network: "OpticalNetwork | CellChain", simulate: bool, seed: int, yes: bool
 ) -> "Iterator[BenchExecutor | TwinExecutor]":
     """Open what answers: the bench in a folder, or the twin of a record."""
     import numpy as np
