@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 
 from optinc_hw import __version__
-from optinc_hw.aggregation._exchange import Groups
-from optinc_hw.aggregation._executor import Executor
+from optinc_hw.aggregation._exchange import LANES, Groups
+from optinc_hw.aggregation._executor import ExactExecutor, Executor
 from optinc_hw.aggregation._feeds import Feeds
 from optinc_hw.aggregation._options import OptincOptions
+from optinc_hw.aggregation._table import TableExecutor
 from optinc_hw.errors import AggregationError, NetworkError
 
 _ANSWER_S = 5.0  # how long others may take to say that they are alive, and of a short timeout a quarter
@@ -27,11 +28,15 @@ def setup_of(options: OptincOptions, executor: Executor | None, step: int) -> Se
     """Return what must be equal on all ranks, and which network this rank has."""
     network = None if executor is None else (executor.servers, executor.bits)
     shared = {"version of optinc-hw": __version__, "byte order": sys.byteorder, "steps done": step, **asdict(options)}
-    return {"network": network, "shared": shared}
+    # Others have one chip, one source of noise or one connection, and their answers depend on the order of calls.
+    ordered = not isinstance(executor, ExactExecutor | TableExecutor)
+    return {"network": network, "ordered": ordered, "shared": shared}
 
 
-def agree(group: dist.ProcessGroup, setup: Setup, chip_host: int | None) -> Feeds:
-    """Compare the ranks' setups; every rank gets the same answer or the same error.
+def agree(group: dist.ProcessGroup, setup: Setup, chip_host: int | None) -> tuple[Feeds, int]:
+    """Compare the ranks' setups: which rank feeds which input, and how many lanes may call the executors at once.
+
+    Every rank gets the same answer or the same error.
 
     Raises
     ------
@@ -60,7 +65,7 @@ def agree(group: dist.ProcessGroup, setup: Setup, chip_host: int | None) -> Feed
         raise NetworkError(
             f"the executor takes codes of {bits} bits, the options say {setup['shared']['bits']}; make them equal"
         )
-    return Feeds(ranks, servers, bits)
+    return Feeds(ranks, servers, bits), 1 if any(setups[rank]["ordered"] for rank in holders) else LANES
 
 
 def _check_equal(name: str, values: list[Any]) -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from optinc_hw.aggregation._account import Account
 from optinc_hw.aggregation._agreement import agree, answer_time, failure, setup_of
-from optinc_hw.aggregation._exchange import LANES, CodeExchange, Groups, SharedMaxima
+from optinc_hw.aggregation._exchange import CodeExchange, Groups, SharedMaxima
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
@@ -105,9 +105,11 @@ class Averager:
         self._residuals = residuals
         self._account = account
         self._groups = Groups.beside(group, options.timeout_s - answer_time(options.timeout_s))
-        feeds = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
+        feeds, lanes = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
         self._factor = feeds.factor
-        self._lanes = [CodeExchange(lane, executor, options.chip_host, feeds, account) for lane in self._groups.lanes]
+        self._lanes = [
+            CodeExchange(lane, executor, options.chip_host, feeds, account) for lane in self._groups.lanes[:lanes]
+        ]
         self._turns = 0
         self._rank, self._ranks = dist.get_rank(self._groups.health), feeds.ranks
         self._failing = threading.Lock()
@@ -125,7 +127,7 @@ class Averager:
         if self._options.error_feedback:
             corrected = self._residuals.add_to(corrected, gradients.names, sizes)
         maxima = self._quantizer.block_maxima(corrected, borders)
-        lane = self._turns % LANES
+        lane = self._turns % len(self._lanes)
         self._turns += 1
         shared = SharedMaxima.begin(self._groups.maxima, maxima)
         return Pending(gradients, corrected, borders, shared, lane)
