@@ -35,9 +35,9 @@ NAMES = {
         serve_bench write_bench_folder
     """,
     "optinc_hw.aggregation": """
-        Aggregator BenchExecutor BlockQuantizer ChipHost ChipHostError Costs ExactExecutor Executor HostHealth
-        HostLimits OptincOptions OptincState Progress RemoteExecutor ServedRequest TableExecutor TileRunner
-        TwinExecutor optinc_hook register_optinc_hook
+        Aggregator AnalogExecutor BenchExecutor BlockQuantizer Checked ChipHost ChipHostError ChipUse Costs DriftAlarm
+        ExactExecutor Executor HostHealth HostLimits OptincOptions OptincState Progress RemoteExecutor ServedRequest
+        SpotCheckSettings SpotCheckedExecutor TableExecutor TileRunner TwinExecutor optinc_hook register_optinc_hook
     """,
     "calibration": """
         BenchProbe CalibrationRecord ChannelMap CoherentInputs CommonGround Correction Design DetectorVerdict

@@ -12,18 +12,29 @@ from optinc_hw.aggregation._host_service import ServedRequest
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._quantizer import BlockQuantizer
 from optinc_hw.aggregation._remote import RemoteExecutor
+from optinc_hw.aggregation._spot_check import (
+    AnalogExecutor,
+    Checked,
+    DriftAlarm,
+    SpotCheckedExecutor,
+    SpotCheckSettings,
+)
 from optinc_hw.aggregation._state import OptincState
 from optinc_hw.aggregation._table import TableExecutor
-from optinc_hw.aggregation._tiled import BenchExecutor, TwinExecutor
+from optinc_hw.aggregation._tiled import BenchExecutor, ChipUse, TwinExecutor
 from optinc_hw.onn import TileRunner
 
 __all__ = [
     "Aggregator",
+    "AnalogExecutor",
     "BenchExecutor",
     "BlockQuantizer",
+    "Checked",
     "ChipHost",
     "ChipHostError",
+    "ChipUse",
     "Costs",
+    "DriftAlarm",
     "ExactExecutor",
     "Executor",
     "HostHealth",
@@ -33,6 +44,8 @@ __all__ = [
     "Progress",
     "RemoteExecutor",
     "ServedRequest",
+    "SpotCheckSettings",
+    "SpotCheckedExecutor",
     "TableExecutor",
     "TileRunner",
     "TwinExecutor",
