@@ -25,7 +25,7 @@ JUDGED, BENCH_JUDGED = 5_000, 1_000
 class Retrained:
     """What retraining reached on one chip.
 
-    ``twin`` is the symbol error rate on the chip after retraining on the twin alone.
+    ``twin`` is the symbol error rate on the chip after retraining on the twin alone, NaN where that was not done.
     """
 
     before: NetworkJudgement
@@ -105,7 +105,7 @@ def step_v(resistance_ohm: float, beta_per_w: float, bits: int) -> float:
     return float(voltage_from_power(MAX_POWER_W, resistance_ohm, beta_per_w)) / 2**bits
 
 
-def on_chip(plan: TilePlan, ports: int, seed: int) -> Retrained:
+def on_chip(plan: TilePlan, ports: int, seed: int, *, twin_alone: bool) -> Retrained:
     """Retrain on a hidden chip, without a bench."""
     chip = HiddenChip.from_seed(seed, ports, effects=effects(seed))
     twin = wrong_twin(true_homodyne_twin(chip, LASER_W), np.random.default_rng(seed))
@@ -113,10 +113,10 @@ def on_chip(plan: TilePlan, ports: int, seed: int) -> Retrained:
     step = step_v(*nominal, DRIVER_BITS)
     law = chip.parameters.resistance_ohm, chip.parameters.resistance_growth_per_w
     runner = HiddenRunner(chip, step, step_v(*nominal, GENERATOR_BITS))
-    return compared(plan, runner, twin, HeaterDac(step, *law), JUDGED)
+    return compared(plan, runner, twin, HeaterDac(step, *law), JUDGED, twin_alone=twin_alone)
 
 
-def on_bench(plan: TilePlan, ports: int, seed: int) -> Retrained:
+def on_bench(plan: TilePlan, ports: int, seed: int, *, twin_alone: bool) -> Retrained:
     """Retrain on a simulated bench, through its instruments."""
     twin_brother = HiddenChip.from_seed(seed, ports, effects=effects(seed))
     truth = true_homodyne_twin(twin_brother, LASER_W)
@@ -127,16 +127,19 @@ def on_bench(plan: TilePlan, ports: int, seed: int) -> Retrained:
         interlock = bench.interlock
         step = step_v(float(interlock.resistance_ohm[0]), float(interlock.resistance_beta_per_w[0]), DRIVER_BITS)
         dac = HeaterDac.of_bench(bench, step)
-        return compared(plan, BenchTileRunner(bench, twin), twin, dac, BENCH_JUDGED)
+        return compared(plan, BenchTileRunner(bench, twin), twin, dac, BENCH_JUDGED, twin_alone=twin_alone)
 
 
-def compared(plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac: HeaterDac, judged: int) -> Retrained:
-    settings = RetrainingSettings(judged=judged)
-    alone = retrain(plan, TwinRunner(twin), twin, dac, RetrainingSettings(rounds=1), max_power_w=MAX_POWER_W)
-    on_twin = judge(plan, [tile.programmed for tile in alone.tiles], runner, inputs=judged)
+def compared(
+    plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac: HeaterDac, judged: int, *, twin_alone: bool
+) -> Retrained:
+    settings, on_twin = RetrainingSettings(judged=judged), float("nan")
+    if twin_alone:
+        alone = retrain(plan, TwinRunner(twin), twin, dac, RetrainingSettings(rounds=1), max_power_w=MAX_POWER_W)
+        on_twin = judge(plan, [tile.programmed for tile in alone.tiles], runner, inputs=judged).rate
     begun = time.process_time()
     found = retrain(plan, runner, twin, dac, settings, max_power_w=MAX_POWER_W)
     seconds = time.process_time() - begun
     taken = sum(tile.readings for tile in found.tiles)
-    print(f"{found.before.rate:.3f} -> {on_twin.rate:.4f} (twin alone), {found.after}, {seconds:.1f} s", flush=True)
-    return Retrained(found.before, on_twin.rate, found.after, taken, seconds)
+    print(f"{found.before.rate:.3f} -> {on_twin:.4f} (twin alone), {found.after}, {seconds:.1f} s", flush=True)
+    return Retrained(found.before, on_twin, found.after, taken, seconds)
