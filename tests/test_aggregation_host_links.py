@@ -139,6 +139,23 @@ def test_an_answer_that_is_not_kept_any_more_is_in_doubt_and_never_computed_agai
     assert executor.runs == [1, 2, 3]
 
 
+def test_what_was_forgotten_of_others_puts_no_later_request_in_doubt():
+    executor, plan = CountingExecutor(), CutAt(None, after=False)
+    with (
+        ChipHost(executor, limits=HostLimits(kept=1)) as host,
+        RemoteExecutor(host.address, clock=SimulatedClock(), connect=plan) as remote,
+        BareClient(host.address) as other,
+    ):
+        for number in (1, 2):  # never confirmed, so the first one is dropped
+            other.submit(number, number)
+            other.expect(messages.Result, request=name_of(number))
+        remote.run(codes_of(3))
+        plan.cut = plan.operations + 1  # the first operation looks whether the link is open, the next one submits
+        assert np.array_equal(remote.run(codes_of(1)), WANTED)
+        assert plan.links == 2
+    assert executor.runs == [1, 2, 3, 1]
+
+
 def test_what_a_former_link_of_a_session_had_sent_is_not_read_any_more():
     """Half a submission is under way when its client comes back; the other half arrives later and must not run."""
     executor = CountingExecutor()
