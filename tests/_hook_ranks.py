@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from optinc_hw.aggregation import (
     ExactExecutor,
     OptincOptions,
+    OptincReduceScatter,
     OptincState,
     TableExecutor,
     optinc_hook,
@@ -376,6 +377,38 @@ def costs(rank, ranks):
         model().backward()
         found.append(state.costs)
     return found
+
+
+def sharded(rank, ranks):
+    """Three steps of FSDP2 on the CPU, its own reduce-scatter beside ours; and what is refused."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (ranks,))
+
+    def train(ours):
+        model = Small()
+        for part in (model.first, model.middle, model.last, model):
+            fully_shard(part, mesh=mesh)
+            if ours:
+                part.set_custom_reduce_scatter(OptincReduceScatter(table(ranks), OptincOptions(block_size=32)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(batch(rank, step)).square().mean().backward()
+            optimizer.step()
+        return vector(parameter.full_tensor() for parameter in model.parameters())
+
+    scatter = OptincReduceScatter(table(ranks))
+    given = torch.arange(6.0 * ranks).reshape(2, -1)[0] * (rank + 1)
+    mean, total = torch.empty(3), torch.empty(3)
+    scatter(mean, given, distributed.group.WORLD, distributed.ReduceOp.AVG)
+    scatter(total, given, distributed.group.WORLD, distributed.ReduceOp.SUM)
+    return {
+        "ours": train(True), "float": train(False), "mean": mean, "sum": total, "elements": scatter.costs.elements,
+        "operation": refusal(lambda: scatter(mean, given, distributed.group.WORLD, distributed.ReduceOp.MAX)),
+        "feedback": refusal(lambda: OptincReduceScatter(table(ranks), OptincOptions(error_feedback=True))),
+    }  # fmt: skip
 
 
 def alone(rank, ranks):

@@ -14,7 +14,7 @@ from optinc_hw.errors import GradientError
 RANKS = 3
 TOGETHER = (
     "means", "bucket_sizes", "types", "non_finite", "resumed", "unused", "models", "sparse", "joined", "compiled",
-    "registered", "differing", "warmed", "first_and_later", "costs", "failing",
+    "registered", "differing", "warmed", "first_and_later", "costs", "sharded", "failing",
 )  # fmt: skip
 
 
@@ -252,6 +252,21 @@ def test_the_account_counts_what_travels(found, tmp_path):
     assert saved["bytes_sent"] == 16_096
     assert list(saved["seconds"]) == ["maxima", "quantise", "exchange", "executor", "dequantise"]
     assert "16,096 bytes sent, 25.1% of a ring all-reduce" in str(shares)
+
+
+def test_fsdp_trains_through_the_executor(found):
+    """A share of 3 of (0 .. 8) k on rank k: the mean is twice, the sum six times (0 .. 8)."""
+    ours = [one["ours"] for one in found["sharded"]]
+    assert same(ours)
+    assert not torch.equal(ours[0], found["sharded"][0]["float"])
+    assert torch.allclose(ours[0], found["sharded"][0]["float"], rtol=0.0, atol=2e-3)
+    for rank, one in enumerate(found["sharded"]):
+        own = torch.arange(9.0)[3 * rank : 3 * rank + 3]
+        assert one["mean"].tolist() == pytest.approx((2 * own).tolist(), abs=24 / 127)
+        assert torch.equal(one["sum"], 3 * one["mean"])
+        assert one["elements"] == 18
+        assert "the chip gives means and sums" in one["operation"]
+        assert "error_feedback and warmup_steps are not possible with FSDP" in one["feedback"]
 
 
 def test_t21_one_rank_gets_its_gradients_back(tmp_path):

@@ -36,8 +36,9 @@ NAMES = {
     """,
     "optinc_hw.aggregation": """
         Aggregator AnalogExecutor BenchExecutor BlockQuantizer Checked ChipHost ChipHostError ChipUse Costs DriftAlarm
-        ExactExecutor Executor HostHealth HostLimits OptincOptions OptincState Progress RemoteExecutor ServedRequest
-        SpotCheckSettings SpotCheckedExecutor TableExecutor TileRunner TwinExecutor optinc_hook register_optinc_hook
+        ExactExecutor Executor HostHealth HostLimits OptincOptions OptincReduceScatter OptincState Progress
+        RemoteExecutor ServedRequest SpotCheckSettings SpotCheckedExecutor TableExecutor TileRunner TwinExecutor
+        optinc_hook register_optinc_hook
     """,
     "calibration": """
         BenchProbe CalibrationRecord ChannelMap CoherentInputs CommonGround Correction Design DetectorVerdict

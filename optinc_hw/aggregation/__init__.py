@@ -3,6 +3,7 @@
 from optinc_hw.aggregation._account import Costs
 from optinc_hw.aggregation._aggregator import Aggregator
 from optinc_hw.aggregation._executor import ExactExecutor, Executor, Progress
+from optinc_hw.aggregation._fsdp import OptincReduceScatter
 from optinc_hw.aggregation._hook import optinc_hook, register_optinc_hook
 from optinc_hw.aggregation._host import ChipHost
 from optinc_hw.aggregation._host_errors import ChipHostError
@@ -40,6 +41,7 @@ __all__ = [
     "HostHealth",
     "HostLimits",
     "OptincOptions",
+    "OptincReduceScatter",
     "OptincState",
     "Progress",
     "RemoteExecutor",

@@ -8,6 +8,7 @@ import torch
 
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._quantizer import BlockQuantizer, Codes, Floats
+from optinc_hw.aggregation._vectors import vector_of
 from optinc_hw.errors import GradientError, NetworkError
 
 _FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -28,14 +29,6 @@ def _check_equal(tensor: torch.Tensor, first: torch.Tensor, what: str, other: st
         mine, theirs = getattr(tensor, attribute), getattr(first, attribute)
         if mine != theirs:
             raise GradientError(f"{what} has {attribute} {mine}, {other} has {theirs}; all workers' must be equal")
-
-
-def _vector(tensor: torch.Tensor) -> Floats:
-    """Flat float32 or float64 array of a tensor's values; shares memory where it can."""
-    wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    # Views such as the imaginary part of a conjugate carry a sign that NumPy does not know; resolve_neg applies it.
-    array: Floats = tensor.detach().to("cpu", wide).resolve_neg().reshape(-1).numpy()
-    return array
 
 
 class Aggregator:
@@ -96,7 +89,7 @@ class Aggregator:
             tensors, NaN or inf (the message names worker and element), or a shape that changed under error feedback.
         """
         first = self._check_workers(tensors)
-        vectors = [_vector(tensor) for tensor in tensors]
+        vectors = [vector_of(tensor) for tensor in tensors]
         mean = self._mean(vectors, key, lambda element: f"element {element}")
         return torch.from_numpy(mean).to(first.dtype).reshape(first.shape).to(first.device)
 
@@ -130,7 +123,7 @@ class Aggregator:
             return []
         wide = np.float64 if any(tensor.dtype == torch.float64 for tensor in firsts) else np.float32
         vectors: list[Floats] = [
-            np.concatenate([_vector(tensor) for tensor in tensors], dtype=wide) for tensors in workers
+            np.concatenate([vector_of(tensor) for tensor in tensors], dtype=wide) for tensors in workers
         ]
         ends = np.cumsum([tensor.numel() for tensor in firsts])
 
@@ -155,7 +148,7 @@ class Aggregator:
             As `mean`.
         """
         self._check_workers(tensors)
-        vectors = [_vector(tensor) for tensor in tensors]
+        vectors = [vector_of(tensor) for tensor in tensors]
         maxima = self._shared_maxima(vectors, lambda element: f"element {element}")
         return self.quantizer.quantise(np.stack(vectors), maxima).T
 
@@ -183,7 +176,7 @@ class Aggregator:
         loaded: dict[str, Floats] = {}
         for key, tensors in state["residuals"].items():
             self._check_workers(tensors, f" (residual {key!r})")
-            loaded[key] = np.stack([_vector(tensor) for tensor in tensors])
+            loaded[key] = np.stack([vector_of(tensor) for tensor in tensors])
             if not np.isfinite(loaded[key]).all():
                 raise GradientError(f"residual {key!r} holds NaN or inf; the checkpoint is damaged")
         self._residuals = loaded

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from optinc_hw.aggregation._averager import Gradients
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._options import OptincOptions
-from optinc_hw.aggregation._quantizer import Floats
 from optinc_hw.aggregation._state import OptincState
+from optinc_hw.aggregation._vectors import vector_of
 from optinc_hw.errors import GradientError
 
 
@@ -70,7 +70,7 @@ def optinc_hook(
         averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda future: future.value()[0])
         return averaged
     sizes = [gradient.numel() for gradient in bucket.gradients()]
-    return _average(state, buffer, Gradients(_vector(buffer), names, sizes, step))
+    return _average(state, buffer, Gradients(vector_of(buffer), names, sizes, step))
 
 
 def register_optinc_hook(
@@ -110,13 +110,6 @@ def _done(buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
 
 def _devices(buffer: torch.Tensor) -> list[int | str | torch.device]:
     return [] if buffer.device.type == "cpu" else [buffer.device]
-
-
-def _vector(buffer: torch.Tensor) -> Floats:
-    """Values of a buffer as float32 or float64; shares memory where it can."""
-    wide = torch.float64 if buffer.dtype == torch.float64 else torch.float32
-    vector: Floats = buffer.detach().to("cpu", wide).reshape(-1).numpy()
-    return vector
 
 
 def _average(state: OptincState, buffer: torch.Tensor, gradients: Gradients) -> torch.futures.Future[torch.Tensor]:
