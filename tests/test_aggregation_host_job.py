@@ -35,7 +35,7 @@ def test_t14_every_rank_names_the_host_that_was_killed_and_what_is_known(process
     reader.close()
     ranks = [processes(train, rank, RANKS, str(tmp_path), address) for rank in range(RANKS)]
     for rank, process in enumerate(ranks):
-        process.join(100)
+        process.join(200)
         assert process.exitcode == 0
         equal, message, *_ = (tmp_path / f"rank_{rank}").read_text().splitlines()
         assert equal == "True"  # bit for bit as with a table on the same rank, until the host was lost
