@@ -283,14 +283,14 @@ def methods(quick: bool) -> "Iterator[Row]":
 def retraining(quick: bool) -> "Iterator[Row]":
     """Networks retrained through hidden chips, and through the instruments of simulated benches."""
     from _retrained import on_bench, on_chip
-    from retraining import PORTS, retrained_rows
+    from retraining import PORTS, TWIN_ALONE, retrained_rows
 
     from optinc_hw.onn import build_exact, tile
 
     plan = tile(build_exact(4, 8, slope=8.0), PORTS)
     chips, benches = (1, 0) if quick else (RETRAINED_CHIPS, BENCHES)
     for name, count, retrained in (("chips", chips, on_chip), ("benches", benches, on_bench)):
-        yield from retrained_rows(name, count, 0, plan, retrained)
+        yield from retrained_rows(name, count, 0, plan, retrained, 0 if quick else TWIN_ALONE)
 
 
 if __name__ == "__main__":

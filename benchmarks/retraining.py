@@ -8,6 +8,7 @@ couplers of the mesh, nor its phases better than 0.05 rad, nor single crosstalk 
 """
 
 import argparse
+import math
 import os
 import statistics
 import sys
@@ -48,14 +49,16 @@ def main() -> None:
     plan = tile(build_exact(4, 8, slope=8.0), PORTS)
     rows: list[Row] = []
     for name, number, retrained in (("chips", chips, on_chip), ("benches", benches, on_bench)):
-        rows += retrained_rows(name, number, arguments.first, plan, retrained)
+        rows += retrained_rows(name, number, arguments.first, plan, retrained, 0 if arguments.quick else TWIN_ALONE)
     print(row_table(rows))
     conclude(rows, arguments.json)
 
 
-def retrained_rows(name: str, number: int, first: int, plan: "TilePlan", retrained) -> "Iterator[Row]":
-    """Retrain a number of chips and give the figures."""
-    found = [retrained(plan, PORTS, first + k, twin_alone=k < TWIN_ALONE) for k in range(number)]
+def retrained_rows(
+    name: str, number: int, first: int, plan: "TilePlan", retrained, alone: int = TWIN_ALONE
+) -> "Iterator[Row]":
+    """Retrain a number of chips, the first ``alone`` on the twin alone, too, and give the figures."""
+    found = [retrained(plan, PORTS, first + k, twin_alone=k < alone) for k in range(number)]
     if found:
         yield from figures(name, found, len(plan.tiles))
 
@@ -70,8 +73,9 @@ def figures(name: str, found: "list[Retrained]", parts: int) -> "Iterator[Row]":
     yield figure(f"{name}: symbols judged on each", found[0].after.symbols, "symbols")
     before = statistics.median(one.before.rate for one in found)
     yield figure(f"{name}: median symbol error rate before", before, "")
-    twins = statistics.median(one.twin for one in found[:TWIN_ALONE])
-    yield figure(f"{name}: median by retraining on the twin alone, first {len(found[:TWIN_ALONE])}", twins, "")
+    twins = [one.twin for one in found if not math.isnan(one.twin)]
+    if twins:
+        yield figure(f"{name}: median by retraining on the twin alone, {len(twins)}", statistics.median(twins), "")
     yield at_most(f"{name}: median symbol error rate after", statistics.median(rates), "", RATE_AFTER)
     yield at_least(f"{name}: share of chips from > {RATE_BEFORE:g} to < {RATE_AFTER:g}", good / len(found), "", 0.95)
     yield figure(f"{name}: least margin after", min(one.after.margin for one in found), "")
