@@ -5,6 +5,7 @@ page, console lines that begin with ``$ optinc`` as that command.  Blocks that o
 are only shown.  All pages run in one process and one empty folder, so later pages find what the tutorial leaves there.
 """
 
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,8 @@ EXAMPLES = ROOT / "examples"
 HOW_TO = sorted(path.name for path in (ROOT / "docs" / "howto").glob("*.md"))
 LINUX_ONLY = ("other_clients.md",)
 """Pages with pseudo-terminals."""
+TORCHRUN = "train_with_ddp.md"
+"""A page whose script is for several processes."""
 
 
 def run_python(folder, *arguments):
@@ -34,6 +37,12 @@ def run_python(folder, *arguments):
 
 def run_example(name, folder, *arguments):
     return run_python(folder, "-W", "error", str(EXAMPLES / name), *map(str, arguments))
+
+
+def run_ranks(ranks, script, folder, *arguments):
+    """Run a script as torchrun does, on one machine."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    return run_python(folder, *launcher, str(script), *map(str, arguments))
 
 
 def blocks(text):
@@ -111,6 +120,49 @@ def test_the_retraining_example_mends_a_cell(tmp_path):
 
 
 def test_pages(pages):
-    how_to = [f"docs/howto/{name}" for name in HOW_TO if sys.platform == "linux" or name not in LINUX_ONLY]
+    left_out = (TORCHRUN, *(() if sys.platform == "linux" else LINUX_ONLY))
+    how_to = [f"docs/howto/{name}" for name in HOW_TO if name not in left_out]
     folder, scripts = pages("README.md", "docs/tutorial.md", *how_to)
     run_python(folder, "-c", "import runpy, sys; [runpy.run_path(page) for page in sys.argv[1:]]", *scripts)
+
+
+def test_the_page_on_ddp_runs_on_two_ranks(pages):
+    """The page itself asserts that both end with equal bits."""
+    folder, (script,) = pages(f"docs/howto/{TORCHRUN}")
+    shown = run_ranks(2, script, folder)
+    assert "% of a ring all-reduce of float32" in shown
+    assert json.loads((folder / "costs.json").read_text())["elements"] > 0
+    assert sorted(path.name for path in folder.glob("*.pt")) == ["step_20_rank_0.pt", "step_20_rank_1.pt"]
+
+
+def test_tests_that_the_page_on_ddp_names_exist():
+    page = (ROOT / "docs" / "howto" / TORCHRUN).read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    files = [ROOT / "tests" / name for name in set(re.findall(r"`tests/(test_\w+\.py)`", page))]
+    there = {name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)}
+    assert len(named) > 10
+    assert named <= there, named - there
+
+
+def test_digits_train_on_two_ranks_and_on_one(tmp_path):
+    script, short = EXAMPLES / "06_train_digits.py", ("--steps", 3)
+    shown = run_ranks(2, script, tmp_path, *short, "--bits", 16, "--averaging", "exact", "--errors", "3-6")
+    assert "digits, MLP: validation loss 2." in shown
+    assert "equal parameters on all ranks: yes" in shown
+    assert "14,430 gradient elements" in shown  # 3 steps of 64 x 64 + 64 + 64 x 10 + 10
+    shown = run_example("06_train_digits.py", tmp_path, *short, "--model", "resnet")
+    assert "one process: nothing to average" in shown
+    assert "digits, ResNet: validation loss" in shown
+
+
+def test_a_language_model_trains_on_a_folder_of_text_through_a_twin(tmp_path):
+    text, costs = tmp_path / "words", tmp_path / "costs.json"
+    text.mkdir()
+    (text / "a.txt").write_text("The chip averages the gradients of the training servers. " * 400, encoding="utf-8")
+    options = ("--text", text, "--averaging", "twin", "--steps", 2, "--costs", costs)
+    shown = run_ranks(2, EXAMPLES / "06_train_language_model.py", tmp_path, *options)
+    assert "words, language model: validation loss" in shown
+    assert "equal parameters on all ranks: yes" in shown
+    assert json.loads(costs.read_text())["ranks"] == 2
+    shown = run_example("06_train_language_model.py", tmp_path, "--steps", 1)
+    assert "documentation, language model: validation loss" in shown
