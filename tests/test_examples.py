@@ -24,10 +24,10 @@ TORCHRUN = "train_with_ddp.md"
 """A page whose script is for several processes."""
 
 
-def run_python(folder, *arguments):
+def run_python(folder, *arguments, **more):
     """Run Python in ``folder`` and return what it printed; its errors are shown if it fails."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1", **more}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -42,7 +42,8 @@ def run_example(name, folder, *arguments):
 def run_ranks(ranks, script, folder, *arguments):
     """Run a script as torchrun does, on one machine."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
-    return run_python(folder, *launcher, str(script), *map(str, arguments))
+    loopback = "lo" if sys.platform == "linux" else "lo0"
+    return run_python(folder, *launcher, str(script), *map(str, arguments), GLOO_SOCKET_IFNAME=loopback)
 
 
 def blocks(text):
