@@ -2,7 +2,8 @@
 
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,7 +118,15 @@ class Averager:
         self._failed: AggregationError | None = None
 
     def begin(self, gradients: Gradients) -> Pending:
-        """Begin to agree on the blocks' maxima; every rank calls this for the same parameters in the same order."""
+        """Begin to agree on the blocks' maxima; every rank calls this for the same parameters in the same order.
+
+        Raises
+        ------
+        AggregationError
+            As `finish`.
+        GradientError
+            If a residual does not fit its parameter.
+        """
         if self._failed is not None:
             raise self._failed
         sizes = tuple(gradients.sizes)
@@ -129,7 +138,8 @@ class Averager:
         maxima = self._quantizer.block_maxima(corrected, borders)
         lane = self._turns % len(self._lanes)
         self._turns += 1
-        shared = SharedMaxima.begin(self._groups.maxima, maxima)
+        with self._named(gradients.step):
+            shared = SharedMaxima.begin(self._groups.maxima, maxima)
         return Pending(gradients, corrected, borders, shared, lane)
 
     def finish(self, pending: Pending, out: Floats) -> None:
@@ -146,17 +156,23 @@ class Averager:
         """
         if self._failed is not None:
             raise self._failed
-        try:
+        with self._named(pending.gradients.step):
             with self._account.phase("maxima"):
                 maxima = pending.maxima.wait()
             self._finish(pending, maxima, out)
+
+    @contextmanager
+    def _named(self, step: int) -> Iterator[None]:
+        """Turn what torch raises for a broken or slow connection into an error that names the lost ranks."""
+        try:
+            yield
         except AggregationError as error:
             self._failed = error
             raise
-        except RuntimeError as error:  # what torch raises for a broken or slow connection
+        except RuntimeError as error:
             with self._failing:
                 if self._failed is None:
-                    self._failed = failure(self._groups, pending.gradients.step, error, self._options.timeout_s)
+                    self._failed = failure(self._groups, step, error, self._options.timeout_s)
             raise self._failed from error
 
     def _finish(self, pending: Pending, maxima: Floats, out: Floats) -> None:
