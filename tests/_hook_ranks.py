@@ -411,6 +411,23 @@ def sharded(rank, ranks):
     }  # fmt: skip
 
 
+def closed(rank, ranks):
+    """Ten trainings one after the other, each with a hook of its own that is closed."""
+    open_files = []
+    for _ in range(10):
+        model = DistributedDataParallel(Values(*drawn(rank, 50)))
+        state = register_optinc_hook(model, table(ranks))
+        model().backward()
+        first = model.module.parts[0].grad.clone()
+        state.close()
+        model.zero_grad()
+        model().backward()  # makes new connections
+        state.close()
+        distributed.barrier()
+        open_files.append(len(list(Path("/proc/self/fd").iterdir())))
+    return {"files": open_files, "steps": state.steps, "same": torch.equal(first, model.module.parts[0].grad)}
+
+
 def alone(rank, ranks):
     """One rank: gradients come back as they are."""
     model = DistributedDataParallel(Values(torch.tensor([1.0, 1e-30, torch.pi, np.nextafter(1.0, 2.0)])))

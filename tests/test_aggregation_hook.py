@@ -14,7 +14,7 @@ from optinc_hw.errors import GradientError
 RANKS = 3
 TOGETHER = (
     "means", "bucket_sizes", "types", "non_finite", "resumed", "unused", "models", "sparse", "joined", "compiled",
-    "registered", "differing", "warmed", "first_and_later", "costs", "sharded", "failing",
+    "registered", "differing", "warmed", "first_and_later", "costs", "sharded", "closed", "failing",
 )  # fmt: skip
 
 
@@ -267,6 +267,12 @@ def test_fsdp_trains_through_the_executor(found):
         assert one["elements"] == 18
         assert "the chip gives means and sums" in one["operation"]
         assert "error_feedback and warmup_steps are not possible with FSDP" in one["feedback"]
+
+
+def test_closed_hooks_leave_no_connections_behind(found):
+    for one in found["closed"]:
+        assert one["files"][-1] <= one["files"][0] + 2
+        assert (one["steps"], one["same"]) == (2, True)
 
 
 def test_t21_one_rank_gets_its_gradients_back(tmp_path):

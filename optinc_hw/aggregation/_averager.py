@@ -117,6 +117,10 @@ class Averager:
         self._borders: dict[tuple[int, ...], Borders] = {}
         self._failed: AggregationError | None = None
 
+    def close(self) -> None:
+        """End the connections; every rank must."""
+        self._groups.close()
+
     def begin(self, gradients: Gradients) -> Pending:
         """Begin to agree on the blocks' maxima; every rank calls this for the same parameters in the same order.
 

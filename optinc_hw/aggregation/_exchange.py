@@ -86,10 +86,18 @@ class Groups:
         """Make groups of the ranks of ``group``; every one of its ranks must call this."""
         ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
         timeout = timedelta(seconds=timeout_s)
+        # Torch names groups that only their ranks make after their ranks: one made after its like was closed would
+        # find the old addresses.  Groups of all ranks are numbered.
+        local = len(ranks) < dist.get_world_size()
         maxima, health, *lanes = (
-            dist.new_group(ranks, timeout, "gloo", use_local_synchronization=True) for _ in range(2 + LANES)
+            dist.new_group(ranks, timeout, "gloo", use_local_synchronization=local) for _ in range(2 + LANES)
         )
         return cls(maxima, tuple(lanes), health)
+
+    def close(self) -> None:
+        """End the groups' connections."""
+        for group in (self.maxima, *self.lanes, self.health):
+            dist.destroy_process_group(group)
 
 
 class CodeExchange:

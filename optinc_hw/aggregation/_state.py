@@ -95,6 +95,18 @@ class OptincState:
             self._workers = [ThreadPoolExecutor(1, thread_name_prefix="optinc-hook") for _ in range(LANES)]
         return self._workers
 
+    def close(self) -> None:
+        """End the threads and connections of the hook, on all ranks after their last step; a later step makes new ones.
+
+        Without it they last as long as the process: a few threads and some ten connections for each other rank.
+        """
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.shutdown()
+        averager, self._averager = self._averager, None
+        if averager is not None:
+            averager.close()
+
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to go on bit for bit: steps, and residuals by parameter (copies).
 
