@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from _hook_ranks import Small, batch, refusal, table, trained
+from _hook_models import Small, batch, refusal, table, trained
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import torch
-from _hook_ranks import Small, batch, refusal, table
+from _hook_models import Small, batch, refusal, table
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 

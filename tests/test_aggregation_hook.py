@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
-from _hook_ranks import drawn, run
+from _hook_models import drawn
+from _hook_ranks import OPEN_FILES, run
 
 from optinc_hw.aggregation import Aggregator, BlockQuantizer, ExactExecutor, OptincOptions, optinc_hook
 from optinc_hw.errors import GradientError
@@ -67,10 +68,9 @@ def test_the_hook_gives_what_the_aggregator_gives_in_one_process(found):
 
 
 def test_ranks_that_feed_several_inputs_each_lose_nothing(found):
-    """Twice three ranks on six inputs: the network's mean is the ranks' own, rounded alike."""
+    """Twice three ranks on six inputs: floor((2 T + 3) / 6) = floor((T + 3 / 2) / 3), so the bits are the same."""
     for twice, plain in zip(found["means"][0]["twice the inputs"], found["means"][0]["plain"], strict=True):
-        step = plain.abs().max() / 20
-        assert (twice - plain).abs().max() <= step
+        assert same([twice, plain])
 
 
 def test_stochastic_rounding_is_unbiased_and_not_of_the_buckets(found):
@@ -269,6 +269,7 @@ def test_fsdp_trains_through_the_executor(found):
         assert "error_feedback and warmup_steps are not possible with FSDP" in one["feedback"]
 
 
+@pytest.mark.skipif(not OPEN_FILES.is_dir(), reason="the platform does not list open files")
 def test_closed_hooks_leave_no_connections_behind(found):
     for one in found["closed"]:
         assert one["files"][-1] <= one["files"][0] + 2

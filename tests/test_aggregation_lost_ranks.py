@@ -2,11 +2,13 @@
 
 import multiprocessing
 import signal
+import sys
 
 import pytest
 from _lost_ranks import LOST_IN, train
 
 RANKS = 3
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal")
 
 
 @pytest.fixture

@@ -79,11 +79,12 @@ def test_drift_raises_an_alarm_before_symbols_are_wrong(noise):
 
 def test_only_the_share_asked_for_goes_through_the_bench():
     chip = Chip()
-    executor = SpotCheckedExecutor(checked(chip), np.random.default_rng(1), SpotCheckSettings(share=0.02, batch=8))
+    parts = checked(chip)
+    executor = SpotCheckedExecutor(parts, np.random.default_rng(1), SpotCheckSettings(share=0.02, batch=8))
     run(executor, 100, size=500)
-    expected = 0.02 * 50_000 * len(executor._checked.bench.plan.tiles)
+    expected = 0.02 * 50_000 * len(parts.bench.plan.tiles)
     assert chip.vectors == pytest.approx(expected, rel=0.15)  # five sigma of a binomial count of 1000
-    assert executor._checked.bench.use.reprogrammings < chip.vectors / 8 * 1.01
+    assert parts.bench.use.reprogrammings < chip.vectors / 8 * 1.01
 
 
 def test_recalibration_runs_beside_the_answers_and_comes_into_use():
@@ -145,8 +146,8 @@ def test_a_failed_recalibration_ends_the_next_answer():
 
 
 def test_it_is_an_executor_like_its_fast_one():
-    executor = SpotCheckedExecutor(checked(Chip()), np.random.default_rng(1))
-    table = executor._checked.fast
+    parts = checked(Chip())
+    executor, table = SpotCheckedExecutor(parts, np.random.default_rng(1)), parts.fast
     assert (executor.servers, executor.bits, executor.inputs) == (4, 8, 4)
     assert executor.batch_limit == table.batch_limit
     out = np.zeros(5, dtype=np.uint8)

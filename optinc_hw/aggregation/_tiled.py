@@ -54,10 +54,10 @@ class _TiledExecutor:
         network: Network,
         runner: TileRunner,
         *,
-        plan: TilePlan | None,
-        programmed: Sequence[ProgrammedMatrix] | None,
-        slice_size: int,
-        progress: Progress | None,
+        plan: TilePlan | None = None,
+        programmed: Sequence[ProgrammedMatrix] | None = None,
+        slice_size: int = 1 << 16,
+        progress: Progress | None = None,
     ) -> None:
         tiled = network if isinstance(network, OpticalNetwork) else network.cell
         chosen = tile(tiled, runner.ports) if plan is None else plan
@@ -223,18 +223,6 @@ class TwinExecutor(_TiledExecutor):
     NetworkError
         If plan or programmed matrices do not fit network or runner.
     """
-
-    def __init__(
-        self,
-        network: Network,
-        runner: TileRunner,
-        *,
-        plan: TilePlan | None = None,
-        programmed: Sequence[ProgrammedMatrix] | None = None,
-        slice_size: int = 1 << 16,
-        progress: Progress | None = None,
-    ) -> None:
-        super().__init__(network, runner, plan=plan, programmed=programmed, slice_size=slice_size, progress=progress)
 
 
 class BenchExecutor(_TiledExecutor):
