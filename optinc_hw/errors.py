@@ -29,6 +29,10 @@ class GradientError(OptincError, ValueError):
     """Gradients differ in shape or type, are not finite, or do not match the server count."""
 
 
+class ScheduleError(OptincError, ValueError):
+    """A schedule of an all-reduce cannot be built, loses or doubles a contribution, or uses a channel twice."""
+
+
 class InstrumentError(OptincError):
     """An instrument or its link misbehaved; base of the four below."""
 
