@@ -69,7 +69,7 @@ class SwitchTree:
 Fabric = WdmRing | Crossbar | SwitchTree
 
 
-def require(value: int, low: int, what: str) -> None:
+def require(value: object, low: int, what: str) -> None:
     """Raise ScheduleError unless ``value`` is an integer of at least ``low``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ScheduleError(f"{what} must be an integer of at least {low}, got {value!r}")

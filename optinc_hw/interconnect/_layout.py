@@ -23,6 +23,7 @@ class Layout:
         self.nodes = nodes
         self.fabric = fabric
         self._phases: list[Phase] = []
+        self._channels = 1
 
     def add(
         self, kind: str, source: Ints, target: Ints, first: ArrayLike, count: ArrayLike, *, add: bool, steps: int = 1,
@@ -39,6 +40,7 @@ class Layout:
             circuits = Circuits(source, target, spread(lane, source), zeros, ones, zeros)
             channels = self.fabric.transceivers
         whole = Phase(kind, circuits, spread(first, source), spread(count, source), add, steps, cycle)
+        self._channels = max(self._channels, int(circuits.channel.max()) + 1)
         rounds = circuits.channel // channels
         for number in np.unique(rounds):
             phase = whole.take(np.flatnonzero(rounds == number))
@@ -47,7 +49,7 @@ class Layout:
 
     def schedule(self, name: str, chunks: int) -> Schedule:
         """Return the schedule of all phases."""
-        return Schedule(name, self.nodes, chunks, self.fabric, tuple(mark_changes(self._phases)))
+        return Schedule(name, self.nodes, chunks, self.fabric, tuple(mark_changes(self._phases)), self._channels)
 
 
 def mark_changes(phases: Sequence[Phase]) -> list[Phase]:

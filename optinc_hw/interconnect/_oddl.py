@@ -38,7 +38,7 @@ def oddl(nodes: int, transceivers: int = 2, *, collective: Collective = "halving
     fabric = Crossbar(transceivers)
     if collective == "ring":
         made = ring(nodes, fabric)
-        return Schedule("ODDL ring", nodes, made.chunks, fabric, made.phases)
+        return Schedule("ODDL ring", nodes, made.chunks, fabric, made.phases, made.channels_needed)
     if collective != "halving-doubling":
         raise ScheduleError(f"collective must be 'ring' or 'halving-doubling', got {collective!r}")
     layout = Layout(nodes, fabric)

@@ -201,6 +201,9 @@ class Schedule:
         What it runs on.
     phases
         Of equal steps, in order.  `steps` makes them one by one.
+    channels_needed
+        Wavelengths of each direction (on a crossbar transceivers of each node) with which no step has to be cut into
+        rounds.
     """
 
     name: str
@@ -208,6 +211,7 @@ class Schedule:
     chunks: int
     fabric: Fabric
     phases: tuple[Phase, ...]
+    channels_needed: int = 1
 
     def __post_init__(self) -> None:
         require(self.nodes, 2, f"servers of {self.name}")
@@ -223,7 +227,7 @@ class Schedule:
             )
             for step in steps
         )  # fmt: skip
-        return cls(name, nodes, chunks, fabric, phases)
+        return cls(name, nodes, chunks, fabric, phases, max(int(step.circuits.channel.max()) + 1 for step in steps))
 
     @property
     def switches(self) -> int:
@@ -234,11 +238,6 @@ class Schedule:
     def step_count(self) -> int:
         """Steps of all phases."""
         return sum(phase.steps for phase in self.phases)
-
-    @property
-    def wavelengths_needed(self) -> int:
-        """Most channels that a step uses: wavelengths of a direction, or transceivers of a node."""
-        return max(facts.channels for facts in self.facts)
 
     @property
     def steps(self) -> Iterator[Step]:

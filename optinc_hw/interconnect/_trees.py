@@ -87,6 +87,7 @@ def lay_halving_doubling(layout: Layout, nodes: int, lanes: int) -> None:
     for span, given, _, count in halves:
         core.exchange("reduce-scatter", span, given, number % lanes, count, add=True)
         number += 1
+    number -= 1  # the first all-gather takes the circuits of the last reduce-scatter
     for span, _, kept, count in reversed(halves):
         core.exchange("all-gather", span, kept, number % lanes, count, add=False)
         number += 1
