@@ -1,6 +1,7 @@
 """All-reduce schedules as data, and what they cost: ring, trees, WRHT, ODDL, switches that add, OptINC."""
 
 from optinc_hw.interconnect._fabrics import Crossbar, Fabric, SwitchTree, WdmRing
+from optinc_hw.interconnect._links import LinkParameters, job_setup_time, step_time
 from optinc_hw.interconnect._oddl import oddl
 from optinc_hw.interconnect._rings import hierarchical_ring, ring
 from optinc_hw.interconnect._schedule import Circuits, Cycle, Phase, PhaseFacts, Schedule, Step
@@ -13,6 +14,7 @@ __all__ = [
     "Crossbar",
     "Cycle",
     "Fabric",
+    "LinkParameters",
     "Phase",
     "PhaseFacts",
     "Schedule",
@@ -23,9 +25,11 @@ __all__ = [
     "halving_doubling",
     "hierarchical_ring",
     "in_switch",
+    "job_setup_time",
     "oddl",
     "optinc",
     "recursive_doubling",
     "ring",
+    "step_time",
     "wrht",
 ]

@@ -40,9 +40,12 @@ class Crossbar:
     ----------
     transceivers
         Of each node: transceiver k is transmitter k and receiver k.
+    carved
+        Whether a slow plane of switches makes this network for a job, once.
     """
 
     transceivers: int = 1
+    carved: bool = False
 
     def __post_init__(self) -> None:
         require(self.transceivers, 1, "transceivers of a node")

@@ -16,7 +16,7 @@ def oddl(nodes: int, transceivers: int = 2, *, collective: Collective = "halving
     """All-reduce on an all-optical network with flow scheduling (ODDL; JOCN 16, 342, 2024).
 
     The slow plane of wavelength-selective switches carves a network of `nodes` servers out once a job (see
-    `LinkParameters.carving_s`); in it the fast plane of tunable transceivers makes a circuit for every flow.  Ports,
+    `job_setup_time`); in it the fast plane of tunable transceivers makes a circuit for every flow.  Ports,
     guard times and the collective are not published: what is built here is a reconstruction.
 
     Parameters
@@ -35,7 +35,7 @@ def oddl(nodes: int, transceivers: int = 2, *, collective: Collective = "halving
         If the collective is unknown.
     """
     require(nodes, 2, "servers of ODDL")
-    fabric = Crossbar(transceivers)
+    fabric = Crossbar(transceivers, carved=True)
     if collective == "ring":
         made = ring(nodes, fabric)
         return Schedule("ODDL ring", nodes, made.chunks, fabric, made.phases, made.channels_needed)

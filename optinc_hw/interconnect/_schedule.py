@@ -227,7 +227,14 @@ class Schedule:
             )
             for step in steps
         )  # fmt: skip
-        return cls(name, nodes, chunks, fabric, phases, max(int(step.circuits.channel.max()) + 1 for step in steps))
+        return cls(
+            name,
+            nodes,
+            chunks,
+            fabric,
+            phases,
+            max([1, *(int(step.circuits.channel.max(initial=0)) + 1 for step in steps)]),
+        )
 
     @property
     def switches(self) -> int:
@@ -263,14 +270,14 @@ class Schedule:
         return PhaseFacts(
             kind=phase.kind,
             steps=phase.steps,
-            share=Fraction(int(phase.count.max()), self.chunks),
-            reduced=Fraction(int(received.max()), self.chunks),
+            share=Fraction(int(phase.count.max(initial=0)), self.chunks),
+            reduced=Fraction(int(received.max(initial=0)), self.chunks),
             transfers=circuits.source.size,
             sent=Fraction(int(phase.count.sum()), self.chunks),
-            segments=int(circuits.segments.max()),
+            segments=int(circuits.segments.max(initial=0)),
             segments_sent=Fraction(int(phase.count @ circuits.segments), self.chunks),
-            relays=int(circuits.relays.max()),
-            channels=int(circuits.channel.max()) + 1,
+            relays=int(circuits.relays.max(initial=0)),
+            channels=int(circuits.channel.max(initial=0)) + 1,
             reconfigures=phase.reconfigures,
             streamed=phase.streamed,
         )
