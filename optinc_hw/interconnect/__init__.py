@@ -1,5 +1,6 @@
 """All-reduce schedules as data, and what they cost: ring, trees, WRHT, ODDL, switches that add, OptINC."""
 
+from optinc_hw.interconnect._check import check_schedule
 from optinc_hw.interconnect._fabrics import Crossbar, Fabric, SwitchTree, WdmRing
 from optinc_hw.interconnect._links import LinkParameters, job_setup_time, step_time
 from optinc_hw.interconnect._oddl import oddl
@@ -22,6 +23,7 @@ __all__ = [
     "SwitchTree",
     "WdmRing",
     "binary_tree",
+    "check_schedule",
     "halving_doubling",
     "hierarchical_ring",
     "in_switch",

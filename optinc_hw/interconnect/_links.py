@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from optinc_hw.errors import ScheduleError
 from optinc_hw.interconnect._fabrics import Crossbar, SwitchTree
 from optinc_hw.interconnect._schedule import Phase, Schedule
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 Setup = Literal["every_step", "on_change"]
 
 
@@ -150,8 +150,8 @@ def phase_times(
     """Return, for each transfer of a step, the seconds of sending, of light's way, and of adding at the target."""
     circuits = phase.circuits
     bytes_sent = phase.count * (payload_bytes / schedule.chunks)
-    latency = circuits.segments * links.segment_s + (circuits.relays + 1) * links.conversion_s
-    adding = np.zeros(bytes_sent.size)
+    latency: Floats = circuits.segments * links.segment_s + (circuits.relays + 1) * links.conversion_s
+    adding: Floats = np.zeros(bytes_sent.size)
     if isinstance(schedule.fabric, SwitchTree):
         latency = latency + links.switch_s * (circuits.target >= schedule.nodes)
     elif phase.add:

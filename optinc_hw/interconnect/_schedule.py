@@ -46,6 +46,8 @@ class Circuits:
 
     def within(self, other: "Circuits") -> bool:
         """Whether every circuit (source, target, channel, direction) is also one of ``other``."""
+        if self is other:
+            return True
         mine, theirs = (
             {*zip(*(column.tolist() for column in one.columns[:4]), strict=True)} for one in (self, other)
         )  # fmt: skip
