@@ -5,6 +5,7 @@ from optinc_hw.interconnect._fabrics import Crossbar, Fabric, SwitchTree, WdmRin
 from optinc_hw.interconnect._links import LinkParameters, job_setup_time, step_time
 from optinc_hw.interconnect._oddl import oddl
 from optinc_hw.interconnect._rings import hierarchical_ring, ring
+from optinc_hw.interconnect._run import run_schedule
 from optinc_hw.interconnect._schedule import Circuits, Cycle, Phase, PhaseFacts, Schedule, Step
 from optinc_hw.interconnect._switches import in_switch, optinc
 from optinc_hw.interconnect._trees import binary_tree, halving_doubling, recursive_doubling
@@ -32,6 +33,7 @@ __all__ = [
     "optinc",
     "recursive_doubling",
     "ring",
+    "run_schedule",
     "step_time",
     "wrht",
 ]
