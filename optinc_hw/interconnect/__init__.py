@@ -7,6 +7,7 @@ from optinc_hw.interconnect._oddl import oddl
 from optinc_hw.interconnect._rings import hierarchical_ring, ring
 from optinc_hw.interconnect._run import run_schedule
 from optinc_hw.interconnect._schedule import Circuits, Cycle, Phase, PhaseFacts, Schedule, Step
+from optinc_hw.interconnect._simulate import Job, Simulation, simulate, simulate_jobs
 from optinc_hw.interconnect._switches import in_switch, optinc
 from optinc_hw.interconnect._trees import binary_tree, halving_doubling, recursive_doubling
 from optinc_hw.interconnect._wrht import wrht
@@ -16,10 +17,12 @@ __all__ = [
     "Crossbar",
     "Cycle",
     "Fabric",
+    "Job",
     "LinkParameters",
     "Phase",
     "PhaseFacts",
     "Schedule",
+    "Simulation",
     "Step",
     "SwitchTree",
     "WdmRing",
@@ -34,6 +37,8 @@ __all__ = [
     "recursive_doubling",
     "ring",
     "run_schedule",
+    "simulate",
+    "simulate_jobs",
     "step_time",
     "wrht",
 ]

@@ -109,7 +109,8 @@ def step_time(
     links
         Rates and delays; the defaults of `LinkParameters` if ``None``.
     overlap
-        Whether circuits are set while other channels of the nodes still send.
+        Whether circuits of channels that the steps before left free are set beforehand.  A channel counts as in
+        use at all nodes, so that `simulate` may find less.
     """
     links = LinkParameters() if links is None else links
     check_payload(payload_bytes)
@@ -123,12 +124,15 @@ def step_time(
             streaming = max(streaming, float(sending.max()))
             continue
         streaming = float(sending.max())
+        sent = float((sending + latency).max())
         busy = _busy(phase, sending + latency, adding)
         channels = np.unique(phase.circuits.channel).tolist()
         pause = setup_time(schedule, links, changes=phase.reconfigures)
+        pause_again = setup_time(schedule, links, changes=False)
         start = max([now, *(free.get(channel, 0.0) + pause for channel in channels)]) if overlap else now + pause
-        now = start + busy + (phase.steps - 1) * (busy + setup_time(schedule, links, changes=False))
-        free |= dict.fromkeys(channels, now)
+        start += (phase.steps - 1) * (max(busy, sent + pause_again) if overlap else busy + pause_again)
+        now = start + busy
+        free |= dict.fromkeys(channels, start + sent)
     return now
 
 

@@ -99,7 +99,7 @@ class _Rings:
         self.lane = np.repeat(lanes or [0] * len(members), lengths)
         # In a group's ring the last member sends back over the others, against the direction.
         self.direction = (
-            np.where((self.target > self.source) | (self.size == self.size.sum()), 1, -1)
+            np.where((self.target > self.source) | (len(members) == 1), 1, -1)
             if directions is None
             else np.repeat(directions, lengths)
         )
