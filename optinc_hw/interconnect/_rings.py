@@ -153,7 +153,8 @@ def _by_slices(layout: Layout, groups: list[Ints], chunks: int) -> None:
         numbers = list(range(len(members)))
         between = _Rings(
             members, borders[:-1], np.diff(borders).tolist(), [number // 2 for number in numbers], directions,
-            [number % 2 for number in numbers],
+            # Where groups differ in size, a node may own two slices, which are neighbours.
+            [number % 2 * (len({len(one) for one in groups}) > 1) for number in numbers],
         )  # fmt: skip
         between.run(layout, ("reduce-scatter between groups", "all-gather between groups"))
     within.run(layout, ("all-gather in groups",))
