@@ -28,9 +28,11 @@ class Costs:
     buckets
         Exchanges of codes.
     bytes_sent
-        Bytes this rank sent to others: maxima, codes and answers.
+        Bytes this rank handed to others: maxima, codes and answers.
     symbols
         PAM4 symbols that this rank's codes hold.
+    way
+        How codes travelled last: ``"shared memory"`` or ``"sockets"``; empty before anything was averaged.
     seconds
         Time in s by phase: waiting for the maxima of all ranks, making codes, waiting for codes and answers of other
         ranks, the executor, and decoding.  Lanes run beside one another, so that the sum may exceed the time passed.
@@ -41,6 +43,7 @@ class Costs:
     buckets: int = 0
     bytes_sent: int = 0
     symbols: int = 0
+    way: str = ""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     @property
@@ -56,7 +59,7 @@ class Costs:
     def __str__(self) -> str:
         lines = [
             f"{self.elements:,} gradient elements in {self.buckets:,} exchanges, {self.symbols:,} symbols",
-            f"{self.bytes_sent:,} bytes sent, {self.traffic:.1%} of a ring all-reduce of float32",
+            f"{self.bytes_sent:,} bytes sent, {self.traffic:.1%} of a ring all-reduce of float32; codes by {self.way}",
             *(f"{name:<10} {spent:10.3f} s" for name, spent in self.seconds.items()),
         ]
         return "\n".join(lines)
@@ -85,7 +88,7 @@ class Account:
         with self._lock:
             return Costs(**asdict(self._costs))
 
-    def add(self, ranks: int, elements: int, bits: int, bytes_sent: int) -> None:
+    def add(self, ranks: int, elements: int, bits: int, bytes_sent: int, way: str) -> None:
         """Add one exchange of a rank's codes."""
         with self._lock:
             old = self._costs
@@ -95,6 +98,7 @@ class Account:
                 old.buckets + 1,
                 old.bytes_sent + bytes_sent,
                 old.symbols + elements * symbol_count(bits),
+                way,
                 old.seconds,
             )
 

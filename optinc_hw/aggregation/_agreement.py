@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 from optinc_hw import __version__
-from optinc_hw.aggregation._exchange import LANES, Groups
 from optinc_hw.aggregation._executor import ExactExecutor, Executor
 from optinc_hw.aggregation._feeds import Feeds
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._table import TableExecutor
+from optinc_hw.aggregation._transfers import LANES, Groups
 from optinc_hw.errors import AggregationError, NetworkError
 
 _ANSWER_S = 5.0  # how long others may take to say that they are alive, and of a short timeout a quarter

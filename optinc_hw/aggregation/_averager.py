@@ -11,11 +11,12 @@ import torch.distributed as dist
 
 from optinc_hw.aggregation._account import Account
 from optinc_hw.aggregation._agreement import agree, answer_time, failure, setup_of
-from optinc_hw.aggregation._exchange import CodeExchange, Groups, SharedMaxima
+from optinc_hw.aggregation._exchange import CodeExchange
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._quantizer import Borders, Codes, Floats
+from optinc_hw.aggregation._transfers import Groups, SharedMaxima
 from optinc_hw.errors import AggregationError, GradientError
 
 
@@ -109,7 +110,8 @@ class Averager:
         feeds, lanes = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
         self._factor = feeds.factor
         self._lanes = [
-            CodeExchange(lane, executor, options.chip_host, feeds, account) for lane in self._groups.lanes[:lanes]
+            CodeExchange(lane, executor, options.chip_host, feeds, account, shared_memory=options.shared_memory)
+            for lane in self._groups.lanes[:lanes]
         ]
         self._turns = 0
         self._rank, self._ranks = dist.get_rank(self._groups.health), feeds.ranks
@@ -197,7 +199,7 @@ class Averager:
         sent = exchange.bytes_sent
         answers = exchange.answers(codes)[:size]
         sent = exchange.bytes_sent - sent + pending.maxima.transfers.bytes_sent
-        self._account.add(self._ranks, size, self._options.bits, sent)
+        self._account.add(self._ranks, size, self._options.bits, sent, exchange.way)
         if self._options.error_feedback:
             dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)
             for block in lost:

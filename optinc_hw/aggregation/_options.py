@@ -37,6 +37,9 @@ class OptincOptions:
         it, may take three quarters of it.
     seed
         Of stochastic rounding.
+    shared_memory
+        Ranks that are all on one machine hand codes over in memory, without copies through sockets; with False, and
+        wherever one of them does not see the others' memory, they use sockets.
 
     Raises
     ------
@@ -53,6 +56,7 @@ class OptincOptions:
     warmup_steps: int = 0
     timeout_s: float = 300.0
     seed: int = 0
+    shared_memory: bool = True
 
     def __post_init__(self) -> None:
         self.quantizer()

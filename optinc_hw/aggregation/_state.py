@@ -10,11 +10,11 @@ import torch.distributed as dist
 
 from optinc_hw.aggregation._account import Account, Costs
 from optinc_hw.aggregation._averager import Averager
-from optinc_hw.aggregation._exchange import LANES
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._parameters import ParameterNames
+from optinc_hw.aggregation._transfers import LANES
 from optinc_hw.errors import GradientError
 
 _KEYS = {"steps", "rank", "ranks", "residuals"}

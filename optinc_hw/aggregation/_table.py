@@ -7,10 +7,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.aggregation import _kernels
 from optinc_hw.aggregation._executor import Answers, Executor, Progress, checked_out
+from optinc_hw.aggregation._quantizer import Codes
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import InputSpace, check_codes, check_integers
 
 _TABLE_LIMIT = 1 << 24
+_PIECE = 1 << 15  # codes of a server that are copied at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +115,15 @@ class TableExecutor:
         NetworkError
             If codes are not integers in range or do not have one column a server, or ``out`` does not fit.
         """
-        columns = np.ascontiguousarray(check_codes(codes, self.servers, self.bits).T)
+        columns = check_codes(codes, self.servers, self.bits).T
         answers = np.empty(columns.shape[1], dtype=np.int64) if out is None else checked_out(out, columns.shape[1:])
+        piece = len(answers) if columns.flags.c_contiguous else _PIECE
+        for start in range(0, len(answers), max(1, piece)):
+            self._look_up(np.ascontiguousarray(columns[:, start : start + piece]), answers[start : start + piece])
+        return answers
+
+    def _look_up(self, columns: Codes, answers: Answers) -> None:
         if self._fields is None:
             _kernels.look_up(columns, self._keys, self._table, answers)
         else:
             _kernels.look_up_fields(columns, self._fields.width, self._fields.strides, self._table, answers)
-        return answers
