@@ -1,7 +1,12 @@
 """Hidden chips for the benchmark of retraining: products without a bench, and twins that are wrong."""
 
+import multiprocessing
+import os
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from _truth import true_homodyne_twin
@@ -18,7 +23,9 @@ LASER_W, WAVELENGTH_M, AVERAGING_S = 0.010, 1550e-9, 0.010
 PHASE_RAD, COUPLER_RAD, UNKNOWN_HEAT = 0.05, 0.05, 0.3
 LEAST_CROSSTALK, MOST_CROSSTALK = 0.01, 0.05
 MAX_POWER_W, DRIVER_BITS, GENERATOR_BITS = 0.055, 8, 16
-JUDGED, BENCH_JUDGED = 5_000, 1_000
+JUDGED, BENCH_JUDGED = 7_500, 7_500
+"""Inputs that a retrained network is judged by, on chips and on benches: four symbols each."""
+JUDGED_SEED = 1_000
 
 
 @dataclass(frozen=True)
@@ -133,13 +140,30 @@ def on_bench(plan: TilePlan, ports: int, seed: int, *, twin_alone: bool) -> Retr
 def compared(
     plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac: HeaterDac, judged: int, *, twin_alone: bool
 ) -> Retrained:
-    settings, on_twin = RetrainingSettings(judged=judged), float("nan")
+    on_twin = float("nan")
     if twin_alone:
         alone = retrain(plan, TwinRunner(twin), twin, dac, RetrainingSettings(rounds=1), max_power_w=MAX_POWER_W)
-        on_twin = judge(plan, [tile.programmed for tile in alone.tiles], runner, inputs=judged).rate
+        on_twin = judge(plan, [tile.programmed for tile in alone.tiles], runner, seed=JUDGED_SEED).rate
     begun = time.process_time()
-    found = retrain(plan, runner, twin, dac, settings, max_power_w=MAX_POWER_W)
+    found = retrain(plan, runner, twin, dac, max_power_w=MAX_POWER_W)
     seconds = time.process_time() - begun
+    after = judge(plan, [tile.programmed for tile in found.tiles], runner, inputs=judged, seed=JUDGED_SEED)
     taken = sum(tile.readings for tile in found.tiles)
-    print(f"{found.before.rate:.3f} -> {on_twin:.4f} (twin alone), {found.after}, {seconds:.1f} s", flush=True)
-    return Retrained(found.before, on_twin, found.after, taken, seconds)
+    print(f"{found.before.rate:.3f} -> {on_twin:.4f} (twin alone), {after}, {seconds:.1f} s", flush=True)
+    return Retrained(found.before, on_twin, after, taken, seconds)
+
+
+def in_processes(
+    retrained: Callable[..., Retrained], plan: TilePlan, ports: int, first: int, number: int, alone: int
+) -> list[Retrained]:
+    """Retrain chips ``first`` to ``first + number - 1``, one process a core; the first ones on the twin alone, too."""
+    one = partial(_one, retrained, plan, ports, first, alone)
+    workers = min(number, os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(one, range(number)))
+
+
+def _one(
+    retrained: Callable[..., Retrained], plan: TilePlan, ports: int, first: int, alone: int, number: int
+) -> Retrained:
+    return retrained(plan, ports, first + number, twin_alone=number < alone)

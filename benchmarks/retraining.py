@@ -4,7 +4,8 @@
 tile of 5 at a time, and on 3 simulated benches through their instruments; ``--chips N``, ``--benches N`` and ``--first
 SEED`` take others, ``--quick`` 2 chips; ``--json FILE`` writes the figures. Chips have couplers of 0.05 rad, crosstalk
 of 1 to 5 % at one pitch that falls by e a pitch, reading noise, and 8-bit drivers of the mesh. The twin knows neither
-couplers of the mesh, nor its phases better than 0.05 rad, nor single crosstalk better than 30 %. One thread.
+couplers of the mesh, nor its phases better than 0.05 rad, nor single crosstalk better than 30 %. A process a core,
+one thread each.
 """
 
 import argparse
@@ -58,9 +59,10 @@ def retrained_rows(
     name: str, number: int, first: int, plan: "TilePlan", retrained, alone: int = TWIN_ALONE
 ) -> "Iterator[Row]":
     """Retrain a number of chips, the first ``alone`` on the twin alone, too, and give the figures."""
-    found = [retrained(plan, PORTS, first + k, twin_alone=k < alone) for k in range(number)]
-    if found:
-        yield from figures(name, found, len(plan.tiles))
+    from _retrained import in_processes
+
+    if number:
+        yield from figures(name, in_processes(retrained, plan, PORTS, first, number, alone), len(plan.tiles))
 
 
 def figures(name: str, found: "list[Retrained]", parts: int) -> "Iterator[Row]":

@@ -35,68 +35,114 @@ class ProductSlopes:
     by_input_coupler: Array
 
 
-def product_values(twin: TwinParameters, power_w: Array, scale: Array) -> Array:
-    """Products (batch, r) at powers (batch, H) in W that differ in the generator alone; see `product_slopes`."""
-    model, phases = ChipModel.from_parameters(twin), torch.as_tensor(twin.phases(power_w))
-    with torch.no_grad():
-        matrix = model.transfer_matrix(phases[:1])[0, : len(scale)]
-        return np.asarray((model.inputs(phases) @ matrix.T).imag.numpy() / scale)
-
-
-def product_slopes(twin: TwinParameters, power_w: Array, scale: Array) -> ProductSlopes:
-    """Products that receivers read, and how they change.
+class TwinProducts:
+    """Products that receivers read, by a twin.
 
     Parameters
     ----------
     twin
         The chip.
-    power_w
-        Powers (batch, H) in W that differ in the generator alone.
     scale
         Field (r,) in sqrt(W) of a product of 1 at each output.
     """
-    phases, elements = twin.phases(power_w), ChipElements.from_parameters(twin)
-    matrix, by_phase, by_coupler = _matrix_slopes(twin, elements, phases[0], len(scale))
-    fields, by_input, by_input_coupler = _field_slopes(twin, elements, phases)
-    moved = np.einsum("bi,jif->bjf", fields, by_phase, optimize=True)
-    moved[..., : 2 * twin.ports] += (matrix[None, :, :, None] * by_input[:, None]).reshape(*moved.shape[:2], -1)
-    return ProductSlopes(
-        (fields @ matrix.T).imag / scale,
-        moved.imag / scale[:, None],
-        np.einsum("bi,jif->bjf", fields, by_coupler, optimize=True).imag / scale[:, None],
-        (matrix[None, :, :, None] * by_input_coupler[:, None]).reshape(*moved.shape[:2], -1).imag / scale[:, None],
-    )
+
+    def __init__(self, twin: TwinParameters, scale: Array) -> None:
+        self._twin, self._scale = twin, scale
+        self._elements = ChipElements.from_parameters(twin)
+        self._model = ChipModel(twin.layout, self._elements)
+
+    def values(self, power_w: Array) -> Array:
+        """Products (batch, r) at powers (batch, H) in W that differ in the generator alone."""
+        phases = torch.as_tensor(self._twin.phases(power_w))
+        with torch.no_grad():
+            matrix = self._matrix(phases)
+            return np.asarray((self._model.inputs(phases) @ matrix.T).imag.numpy() / self._scale)
+
+    def by_phase(self, power_w: Array) -> Array:
+        """Return derivatives (batch, r, H) by the phases of all heaters; powers as in `values`."""
+        phases = torch.as_tensor(self._twin.phases(power_w))
+        with torch.no_grad():
+            matrix = self._matrix(phases).numpy()
+        (by_phase,) = self._entry_slopes(phases[0], couplers=False)
+        fields, (by_input,) = self._fields(phases, couplers=False)
+        return self._moved(matrix, fields, by_phase, by_input)
+
+    def slopes(self, power_w: Array) -> ProductSlopes:
+        """Products and all their derivatives; powers as in `values`."""
+        phases = torch.as_tensor(self._twin.phases(power_w))
+        with torch.no_grad():
+            matrix = self._matrix(phases).numpy()
+        by_phase, by_coupler = self._entry_slopes(phases[0], couplers=True)
+        fields, (by_input, by_input_coupler) = self._fields(phases, couplers=True)
+        scale = self._scale[:, None]
+        behind = (matrix[None, :, :, None] * by_input_coupler[:, None]).imag
+        return ProductSlopes(
+            (fields @ matrix.T).imag / self._scale,
+            self._moved(matrix, fields, by_phase, by_input),
+            _sent(fields, by_coupler) / scale,
+            behind.reshape(len(fields), len(matrix), -1) / scale,
+        )
+
+    def _matrix(self, phases: Tensor) -> Tensor:
+        """Transfer matrix (r, n) of the first setting."""
+        return self._model.transfer_matrix(phases[:1])[0, : len(self._scale)]
+
+    def _moved(self, matrix: Complex, fields: Complex, by_phase: Complex, by_input: Complex) -> Array:
+        """Return derivatives (batch, r, H) from those of the matrix (r, n, H) and of the fields (batch, n, 2)."""
+        moved = _sent(fields, by_phase)
+        own = (matrix[None, :, :, None] * by_input[:, None]).imag
+        layout = self._twin.layout
+        moved[..., layout.input_theta] += own[..., 0]
+        moved[..., layout.input_phi] += own[..., 1]
+        return moved / self._scale[:, None]
+
+    def _entry_slopes(self, phases: Tensor, *, couplers: bool) -> list[Complex]:
+        """Return derivatives of the matrix (r, n) by phases (r, n, H) and, if asked for, by couplers (r, n, 2K).
+
+        Every entry has its own copy of the chip, through which the light of one port goes.
+        """
+        rows, ports = len(self._scale), self._twin.ports
+        row, port = (index.ravel() for index in np.indices((rows, ports)))
+        copies = phases.repeat(2 * len(row), 1).requires_grad_()
+        leaves, elements = [copies], self._elements
+        if couplers:
+            leaves.append(elements.mesh_eta.repeat(2 * len(row), 1, 1).requires_grad_())
+            elements = _with(elements, mesh_eta=leaves[1])
+        model = ChipModel(self._twin.layout, elements) if couplers else self._model
+        lit = torch.eye(ports, dtype=torch.complex128)[np.tile(port, 2)].unsqueeze(-1)
+        got = model.propagate(copies, lit)[np.arange(2 * len(row)), np.tile(row, 2), 0]
+        return [part.reshape(rows, ports, -1) for part in _slopes(got, leaves)]
+
+    def _fields(self, phases: Tensor, *, couplers: bool) -> tuple[Complex, list[Complex]]:
+        """Fields (batch, n) of the generator, and derivatives (batch, n, 2) by own phases and, if wanted, couplers."""
+        layout, batch = self._twin.layout, len(phases)
+        copies = phases.repeat(2, 1).requires_grad_()
+        leaves, elements = [copies], self._elements
+        if couplers:
+            leaves.append(elements.input_eta.repeat(2 * batch, 1, 1).requires_grad_())
+            elements = _with(elements, input_eta=leaves[1])
+        model = ChipModel(layout, elements) if couplers else self._model
+        fields = model.inputs(copies)
+        by_phase, *rest = _slopes(fields, leaves)
+        own = np.stack([by_phase[:, layout.input_theta], by_phase[:, layout.input_phi]], axis=-1)
+        return fields[:batch].detach().numpy(), [own, *rest]
 
 
-def _matrix_slopes(
-    twin: TwinParameters, elements: ChipElements, phases: Array, rows: int
-) -> tuple[Complex, Complex, Complex]:
-    """Transfer matrix (rows, n), and its derivatives by phases (rows, n, H) and couplers (rows, n, 2K)."""
-    entries = rows * twin.ports
-    copies = torch.as_tensor(phases).repeat(entries, 1).requires_grad_()
-    couplers = elements.mesh_eta.repeat(entries, 1, 1).requires_grad_()
+def _with(elements: ChipElements, **changed: Tensor) -> ChipElements:
     values = {name: getattr(elements, name) for name in ChipElements.__dataclass_fields__}
-    model = ChipModel(twin.layout, ChipElements(**{**values, "mesh_eta": couplers}))
-    found = torch.diagonal(model.transfer_matrix(copies)[:, :rows].reshape(entries, entries))
-    by_phase, by_coupler = _slopes(found, (copies, couplers))
-    matrix = found.detach().numpy().reshape(rows, twin.ports)
-    return matrix, by_phase.reshape(rows, twin.ports, -1), by_coupler.reshape(rows, twin.ports, -1)
+    return ChipElements(**{**values, **changed})
 
 
-def _field_slopes(twin: TwinParameters, elements: ChipElements, phases: Array) -> tuple[Complex, Complex, Complex]:
-    """Fields (batch, n) of the generator, and derivatives (batch, n, 2) by their own phases and couplers."""
-    layout, batch = twin.layout, len(phases)
-    copies = torch.as_tensor(phases).requires_grad_()
-    couplers = elements.input_eta.expand(batch, -1, -1).clone().requires_grad_()
-    values = {name: getattr(elements, name) for name in ChipElements.__dataclass_fields__}
-    fields = ChipModel(layout, ChipElements(**{**values, "input_eta": couplers})).inputs(copies)
-    by_phase, by_coupler = _slopes(fields, (copies, couplers))
-    own = np.stack([by_phase[:, layout.input_theta], by_phase[:, layout.input_phi]], axis=-1)
-    return fields.detach().numpy(), own, by_coupler
+def _sent(fields: Complex, slopes: Complex) -> Array:
+    """Imaginary parts (batch, r, P) of what fields (batch, n) become by slopes (r, n, P) of the matrix."""
+    rows, ports, count = slopes.shape
+    flat = slopes.transpose(1, 0, 2).reshape(ports, -1)
+    sent = fields.real @ flat.imag + fields.imag @ flat.real
+    return sent.reshape(len(fields), rows, count)
 
 
-def _slopes(values: Tensor, leaves: tuple[Tensor, ...]) -> list[Complex]:
-    """Return derivatives of complex values, each of which depends on its own copy of the leaves."""
-    real = torch.autograd.grad(values.real.sum(), leaves, retain_graph=True)
-    imaginary = torch.autograd.grad(values.imag.sum(), leaves)
-    return [a.numpy() + 1j * b.numpy() for a, b in zip(real, imaginary, strict=True)]
+def _slopes(values: Tensor, leaves: list[Tensor]) -> list[Complex]:
+    """Return derivatives of complex values that come twice, each with its own copy of the leaves."""
+    half = len(values) // 2
+    found = torch.autograd.grad(values[:half].real.sum() + values[half:].imag.sum(), leaves)
+    return [part[:half].numpy() + 1j * part[half:].numpy() for part in found]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration._retrain_linear import product_slopes, product_values
+from calibration._retrain_linear import TwinProducts
 from calibration._retrain_steps import LinearModel
 from calibration._retrain_task import CellTask, HeaterDac
 from calibration._session import Array
@@ -48,7 +48,7 @@ class TwinSearch:
     def __init__(self, programmed: ProgrammedMatrix, task: CellTask, dac: HeaterDac, rng: np.random.Generator) -> None:
         self._programmed, self._task, self._dac, self._rng = programmed, task, dac, rng
         self._free = trained_heaters(programmed.parameters)
-        self._scale = programmed.reference * programmed.row_scale
+        self._twin = TwinProducts(programmed.parameters, programmed.reference * programmed.row_scale)
         self._largest = dac.largest(programmed.max_power_w)
         self._generator_w = programmed.drive(task.amplitudes)[:, : 2 * programmed.parameters.layout.modulators]
         self._surprise = np.zeros((len(task.amplitudes), len(task.matrix)))
@@ -118,7 +118,7 @@ class TwinSearch:
     def _model(self, point: _Point) -> LinearModel:
         """Errors at a point, and how the trained heaters change them."""
         twin, dac, power = self._programmed.parameters, self._dac, self._power(point.settings)
-        by_phase = product_slopes(twin, power, self._scale).by_phase
+        by_phase = self._twin.by_phase(power)
         free, slope_w = self._free, dac.slope(point.settings)
         slopes = self._task.without_lines(by_phase @ (twin.crosstalk[:, free] * (twin.efficiency * slope_w)[free]))
         error, root = self._task.error(point.products), np.sqrt(point.products.size)
@@ -138,7 +138,7 @@ class TwinSearch:
         return _Point(settings, products, self._task.cost(products))
 
     def _products(self, power_w: Array) -> Array:
-        return product_values(self._programmed.parameters, power_w, self._scale) - self._programmed.leak
+        return self._twin.values(power_w) - self._programmed.leak
 
     def _power(self, settings: Array) -> Array:
         """Powers (batch, H) in W of all heaters, the generator's as for the matrix that is being improved."""

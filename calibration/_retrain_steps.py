@@ -1,12 +1,15 @@
 """Settings that are whole numbers: damped least squares on a lattice."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import qr
 
 from calibration._session import Array
 
+_NOTHING = 1e-12
+"""Share of the largest diagonal element that makes the normal matrix regular where a setting changes nothing."""
 _ROUNDS = 20
 """Moves of single settings after the rounding, for each setting at most."""
 
@@ -35,6 +38,20 @@ class LinearModel:
     settings: Array
     largest: Array
 
+    @cached_property
+    def _short(self) -> tuple[Array, Array]:
+        """Slopes and errors in as few rows as there are settings, with the same least squares."""
+        if len(self.error) <= len(self.settings):
+            return self.slopes, self.error
+        q, r = np.linalg.qr(self.slopes)
+        return r, q.T @ self.error
+
+    @cached_property
+    def _normal(self) -> tuple[Array, Array]:
+        """Normal matrix (F, F) and right side (F,) without damping."""
+        slopes, error = self._short
+        return slopes.T @ slopes, slopes.T @ error
+
     def solve(self, damping: float, *, whole: bool) -> Array:
         """Return settings (F,) that make the errors small.
 
@@ -45,12 +62,21 @@ class LinearModel:
         whole
             Whether settings are whole numbers, as those of a DAC.
         """
-        system = np.concatenate([self.slopes, np.diag(np.sqrt(damping) * self.radians)])
-        wanted = system @ self.settings
-        wanted[: len(self.error)] -= self.error
         if not whole:
-            return np.asarray(np.clip(np.linalg.lstsq(system, wanted, rcond=None)[0], 0.0, self.largest))
+            return np.asarray(np.clip(self.settings - self._step(damping), 0.0, self.largest))
+        slopes, error = self._short
+        system = np.concatenate([slopes, np.diag(np.sqrt(damping) * self.radians)])
+        wanted = system @ self.settings
+        wanted[: len(error)] -= error
         return self._polished(system, wanted, self._rounded(system, wanted))
+
+    def _step(self, damping: float) -> Array:
+        """Solve the normal equations; settings that change nothing stay."""
+        gram, pull = self._normal
+        diagonal = np.diagonal(gram) + damping * self.radians**2
+        system = gram.copy()
+        np.fill_diagonal(system, diagonal + _NOTHING * diagonal.max())
+        return np.asarray(np.linalg.solve(system, pull))
 
     def _rounded(self, system: Array, wanted: Array) -> Array:
         """Round one setting after the other; those still free make up for it (Babai's nearest plane)."""

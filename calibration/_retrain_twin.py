@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration._retrain_linear import ProductSlopes, product_slopes, product_values
+from calibration._retrain_linear import ProductSlopes, TwinProducts
 from calibration._session import Array
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.photonics.arms import bare_arms
@@ -187,7 +187,7 @@ class LearningTwin:
 
     def _cost(self, correction: Array, sigma: float) -> float:
         twin = self._meaning.twin(correction)
-        away = [product_values(twin, one.power_w, one.scale) - one.products for one in self._seen]
+        away = [TwinProducts(twin, one.scale).values(one.power_w) - one.products for one in self._seen]
         return sum(float(np.sum(part**2)) for part in away) / sigma**2 + float(self._precision @ correction**2)
 
     def _improve(self) -> None:
@@ -199,7 +199,7 @@ class LearningTwin:
         twin, count = self.parameters, len(self._precision)
         gram, slope, squares, seen = np.zeros((count, count)), np.zeros(count), 0.0, 0
         for one in self._seen:
-            found = product_slopes(twin, one.power_w, one.scale)
+            found = TwinProducts(twin, one.scale).slopes(one.power_w)
             jacobian = self._meaning.slopes(found, twin, one.power_w).reshape(-1, count)
             away = (one.products - found.values).ravel()
             gram += jacobian.T @ jacobian

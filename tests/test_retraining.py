@@ -10,7 +10,7 @@ from twins import imperfect_twin
 
 from calibration import HeaterDac, RetrainingSettings, TwinDoubt, judge, retrain
 from calibration._retrain_file import load_tiles
-from calibration._retrain_linear import product_slopes, product_values
+from calibration._retrain_linear import TwinProducts
 from calibration._retrain_steps import LinearModel
 from calibration._retrain_twin import LearningTwin
 from optinc_hw.bench import BenchTileRunner, TwinTileRunner
@@ -51,16 +51,20 @@ def settings_of(twin, batch, rng):
     return power, np.array([0.01, 0.02, 0.03])
 
 
+def products(twin, power, scale):
+    return TwinProducts(twin, scale).values(power)
+
+
 @pytest.mark.parametrize(("kind", "field"), [("by_coupler", "mesh_eta"), ("by_input_coupler", "input_eta")])
 def test_slopes_by_couplers_are_those_of_finite_differences(kind, field):
     twin, rng = imperfect_twin(4, 1), np.random.default_rng(0)
     power, scale = settings_of(twin, 5, rng)
-    found = getattr(product_slopes(twin, power, scale), kind)
+    found = getattr(TwinProducts(twin, scale).slopes(power), kind)
     for k in range(getattr(twin, field).size):
         away = np.zeros(getattr(twin, field).size)
         away[k] = 1e-5
         sides = [
-            product_values(replace(twin, **{field: getattr(twin, field) + sign * away.reshape(-1, 2)}), power, scale)
+            products(replace(twin, **{field: getattr(twin, field) + sign * away.reshape(-1, 2)}), power, scale)
             for sign in (1.0, -1.0)
         ]
         np.testing.assert_allclose(found[..., k], (sides[0] - sides[1]) / 2e-5, atol=1e-6)
@@ -69,14 +73,15 @@ def test_slopes_by_couplers_are_those_of_finite_differences(kind, field):
 def test_slopes_by_phases_are_those_of_finite_differences():
     twin, rng = imperfect_twin(4, 1), np.random.default_rng(0)
     power, scale = settings_of(twin, 5, rng)
-    found = product_slopes(twin, power, scale)
-    np.testing.assert_allclose(found.values, product_values(twin, power, scale), atol=1e-12)
+    found = TwinProducts(twin, scale).slopes(power)
+    np.testing.assert_allclose(found.values, products(twin, power, scale), atol=1e-12)
     moved = [heater for heater in range(len(twin.offset)) if heater != twin.layout.lo]
     for heater in moved:
         away = np.zeros(len(twin.offset))
         away[heater] = 1e-5
-        sides = [product_values(replace(twin, offset=twin.offset + sign * away), power, scale) for sign in (1.0, -1.0)]
+        sides = [products(replace(twin, offset=twin.offset + sign * away), power, scale) for sign in (1.0, -1.0)]
         np.testing.assert_allclose(found.by_phase[..., heater], (sides[0] - sides[1]) / 2e-5, atol=1e-6)
+    np.testing.assert_allclose(TwinProducts(twin, scale).by_phase(power), found.by_phase, atol=1e-12)
 
 
 def linear_model(rng, size, rows):
@@ -119,9 +124,9 @@ def test_a_twin_learns_to_predict_settings_that_it_has_not_seen():
     unseen = settings_of(truth, 10, rng)
     for _ in range(12):
         power, scale = settings_of(truth, 30, rng)
-        known.learn(power, product_values(truth, power, scale), scale)
+        known.learn(power, products(truth, power, scale), scale)
     errors = [
-        np.sqrt(np.mean((product_values(twin, *unseen) - product_values(truth, *unseen)) ** 2))
+        np.sqrt(np.mean((products(twin, *unseen) - products(truth, *unseen)) ** 2))
         for twin in (wrong, known.parameters)
     ]
     assert errors[1] < errors[0] / 5.0
