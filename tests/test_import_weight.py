@@ -32,8 +32,9 @@ def test_the_top_package_is_light(module):
     assert loaded(module, [*HEAVY, "numpy", "pydantic"]) == [[], ["MainThread"]]
 
 
-def test_layouts_and_networks_need_no_torch_at_import():
-    assert loaded("optinc_hw.onn", HEAVY) == [[], ["MainThread"]]
+@pytest.mark.parametrize("module", ["optinc_hw.onn", "optinc_hw.interconnect"])
+def test_layouts_networks_and_schedules_need_no_torch_at_import(module):
+    assert loaded(module, HEAVY) == [[], ["MainThread"]]
 
 
 @pytest.mark.parametrize("module", ["optinc_hw.aggregation", "optinc_hw.bench", "optinc_hw.photonics"])

@@ -28,6 +28,12 @@ NAMES = {
     "optinc_hw.onn.training": """
         CELL_SETTINGS Loss Method TrainedCell TrainedNetwork TrainingSettings provenance train_cell train_network
     """,
+    "optinc_hw.interconnect": """
+        Circuits Crossbar Cycle Fabric Job LinkParameters Phase PhaseFacts Schedule Simulation Step
+        SwitchTree WdmRing binary_tree check_schedule halving_doubling hierarchical_ring in_switch
+        job_setup_time oddl optinc recursive_doubling ring run_schedule simulate simulate_jobs step_time
+        wrht
+    """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
         InputRow InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip RecordRow ServedBench StationFile TileRunner
@@ -98,6 +104,21 @@ SIGNATURES = {
         "build_exact": "servers bits rounding",
         "count_mzis": "shape form",
         "tile": "network ports",
+    },
+    "optinc_hw.interconnect": {
+        "ring": "nodes fabric",
+        "hierarchical_ring": "nodes group fabric",
+        "binary_tree": "nodes fabric",
+        "recursive_doubling": "nodes fabric",
+        "halving_doubling": "nodes fabric",
+        "wrht": "nodes wavelengths",
+        "oddl": "nodes transceivers",
+        "in_switch": "nodes ports",
+        "optinc": "nodes fan_in",
+        "check_schedule": "schedule",
+        "run_schedule": "schedule tensor group",
+        "simulate": "schedule payload_bytes links",
+        "step_time": "schedule payload_bytes links",
     },
     "optinc_hw.bench": {"Bench.open": "folder simulate"},
     "optinc_hw.aggregation": {"Aggregator.mean": "self tensors"},
