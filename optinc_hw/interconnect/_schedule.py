@@ -229,14 +229,8 @@ class Schedule:
             )
             for step in steps
         )  # fmt: skip
-        return cls(
-            name,
-            nodes,
-            chunks,
-            fabric,
-            phases,
-            max([1, *(int(step.circuits.channel.max(initial=0)) + 1 for step in steps)]),
-        )
+        channels = max((int(step.circuits.channel.max(initial=0)) + 1 for step in steps), default=1)
+        return cls(name, nodes, chunks, fabric, phases, channels)
 
     @property
     def switches(self) -> int:
