@@ -33,6 +33,10 @@ class ScheduleError(OptincError, ValueError):
     """A schedule of an all-reduce cannot be built, loses or doubles a contribution, or uses a channel twice."""
 
 
+class ComparisonError(OptincError, ValueError):
+    """A workload, server, network or budget that schedules are compared with is unknown or out of range."""
+
+
 class InstrumentError(OptincError):
     """An instrument or its link misbehaved; base of the four below."""
 

@@ -38,6 +38,8 @@ class LinkParameters:
         Light's time over a segment of a ring, or over a link.
     switch_s
         From a switch's input to its output.
+    message_s
+        Of software and network card, in a server that receives.
     reduce_Bps
         Bytes a second that a node adds to what it holds, after it received them; ``inf`` if that costs no time.
         Switches add at the rate of their links.
@@ -56,6 +58,7 @@ class LinkParameters:
     conversion_s: float = 20e-9
     segment_s: float = 5e-9
     switch_s: float = 0.0
+    message_s: float = 0.0
     reduce_Bps: float = 366e9  # noqa: N815 - bytes a second
 
     def __post_init__(self) -> None:
@@ -155,6 +158,7 @@ def phase_times(
     circuits = phase.circuits
     bytes_sent = phase.count * (payload_bytes / schedule.chunks)
     latency: Floats = circuits.segments * links.segment_s + (circuits.relays + 1) * links.conversion_s
+    latency = latency + links.message_s * (circuits.target < schedule.nodes)
     adding: Floats = np.zeros(bytes_sent.size)
     if isinstance(schedule.fabric, SwitchTree):
         latency = latency + links.switch_s * (circuits.target >= schedule.nodes)
