@@ -1,4 +1,4 @@
-"""Look of the report's pictures; set only while a picture is made, so nobody else's figures change."""
+"""Look of pictures; set only while a picture is made, so nobody else's figures change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +29,6 @@ _SETTINGS: Any = {  # Any: newer matplotlib types every key as a literal, older 
 
 @contextmanager
 def style(*, grid: bool = True) -> Iterator[None]:
-    """Apply the report's look inside the block."""
+    """Apply the look inside the block."""
     with mpl.rc_context(_SETTINGS | {"axes.grid": grid}):
         yield
