@@ -10,9 +10,9 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import ScalarFormatter
 
 from calibration import fit_phase_curve
+from optinc_hw._style import BLUE, GREEN, GREY, ORANGE, Array, style
 from optinc_hw.bench.record import CalibrationRecord
 from optinc_hw.demo._chip import MatrixMeasurement
-from optinc_hw._style import BLUE, GREEN, GREY, ORANGE, Array, style
 from optinc_hw.photonics import ChipLayout
 
 

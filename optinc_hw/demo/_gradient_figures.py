@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from optinc_hw.demo._chip import SampleRun
 from optinc_hw._style import BLUE, GREEN, GREY, ORANGE, RED, Array, style
+from optinc_hw.demo._chip import SampleRun
 from optinc_hw.demo._training import TrainingComparison, TrainingRun
 
 _LEVEL_COLOURS = (BLUE, GREEN, ORANGE, RED)
