@@ -1,17 +1,20 @@
 """Optical networks: area, exactness on every input, trees, chains, folding, tolerance, training and retraining.
 
-``python benchmarks/onn.py`` runs every input of the four published scenarios (hours with the part ``retraining``, an
-hour without), ``--quick`` the small ones, with fewer chips and less training (three minutes); ``--json FILE`` writes
-the figures. Networks are held against integer arithmetic and the paper's tables (OptINC, arXiv 2603.28290). Chips of
+``python benchmarks/onn.py`` runs every input of the four published scenarios and retrains 100 chips (an hour on two
+cores), ``--quick`` the small ones, with fewer chips and less training (three minutes); ``--json FILE`` writes the
+figures. Networks are held against integer arithmetic and the paper's tables (OptINC, arXiv 2603.28290). Chips of
 the table of tolerances have errors that nobody corrects; those of ``retraining`` are hidden chips that networks are
-retrained through (``benchmarks/retraining.py``). One thread.
+retrained through (``benchmarks/retraining.py``). A process a core, one thread each.
 """
 
 import argparse
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,25 +41,32 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     sys.path.append(sys.path.pop(0))  # this folder last, behind the packages that are measured
-    import torch
     from _harness import conclude, row_table
+
+    names = arguments.part or list(PARTS)
+    rows: list[Row] = []
+    context, workers = multiprocessing.get_context("spawn"), os.cpu_count() or 1
+    with ProcessPoolExecutor(min(workers, len(names)), context) as pool:
+        for name, (done, seconds) in zip(names, pool.map(partial(carry_out, arguments.quick), names), strict=True):
+            print(row_table([row for row in done if name != "tolerance" or row["goal"]]))
+            print(f"{name}: {seconds:.0f} s of CPU time\n", flush=True)
+            rows += done
+    conclude(rows, arguments.json)
+
+
+def carry_out(quick: bool, name: str) -> "tuple[list[Row], float]":
+    """Carry out a part, in a process of its own: rows and CPU time in s, that of further processes left out."""
+    import torch
     from _onn_tolerance import tolerance
 
     torch.set_num_threads(1)
-    rows: list[Row] = []
-    quick = arguments.quick
     parts = {
         "area": area, "cascade": cascade, "scenarios": lambda: scenarios(quick), "chains": lambda: chains(quick),
         "folding": lambda: folding(quick), "tolerance": lambda: tolerance(quick), "training": lambda: training(quick),
         "methods": lambda: methods(quick), "retraining": lambda: retraining(quick),
     }  # fmt: skip
-    for name in arguments.part or parts:
-        begun = time.process_time()
-        done = list(parts[name]())
-        print(row_table([row for row in done if name != "tolerance" or row["goal"]]))
-        print(f"{name}: {time.process_time() - begun:.0f} s of CPU time\n", flush=True)
-        rows += done
-    conclude(rows, arguments.json)
+    begun = time.process_time()
+    return list(parts[name]()), time.process_time() - begun
 
 
 def area() -> "Iterator[Row]":
