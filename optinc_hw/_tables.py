@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from optinc_hw._doctor import Diagnosis
     from optinc_hw.bench import BenchReport, RecordRow, ServedBench
     from optinc_hw.demo import DemoSummary
+    from optinc_hw.interconnect.comparison import Comparison, LinkBudget, MeshLoss, NetworkDesign
     from optinc_hw.onn import CellChain, Composition, Enumeration, OpticalNetwork
 
 _MOST_LIMITING = 3
@@ -245,6 +246,71 @@ def network_table(
     if proof is not None:
         table.add_row("any length", escape(str(proof)))
     return table
+
+
+def comparison_tables(
+    compared: "Comparison", design: "NetworkDesign", loss: "MeshLoss", budget: "LinkBudget"
+) -> tuple[Table, ...]:
+    """Return schedules side by side, which one is the fastest at which payload, and what optics it takes."""
+    job = compared.training
+    numbers = (
+        "steps", "links", "traffic", "all-reduce", "step", "waiting", "speed-up", "energy", "a step", "5 %", "1 %"
+    )  # fmt: skip
+    title = (
+        f"{job.name}, {compared.nodes} servers, {job.batch:g} {job.sample}s a server: {job.payload_bytes / 1e6:.4g} MB "
+        f"of gradients, {with_prefix(job.compute_s, 's')} of computing"
+    )
+    rows = _table(title, "schedule", "network", *numbers, numbers=numbers)
+    for row in compared.rows:
+        joules = ("–" if value is None else with_prefix(value, "J") for value in (row.all_reduce_J, row.step_J))
+        rows.add_row(
+            row.name, row.kind, str(row.steps), str(row.lanes), f"{row.traffic:.3f}",
+            with_prefix(row.all_reduce_s, "s"), with_prefix(row.step.total_s, "s"), f"{100 * row.step.share:.1f} %",
+            f"{row.speed_up:.2f}", *joules, _batch(row.batch_of_small_share), _batch(row.batch_of_small_gain),
+        )  # fmt: skip
+    rows.caption = (
+        "links: most that a server uses at a time; traffic: most that one sends, in payloads; waiting: of computing, "
+        "of the step; energy: of all servers, for an all-reduce and for a step; 5 %, 1 %: batch above which waiting or "
+        "the gain over the ring, is less"
+    )
+    rows.caption_justify = "left"
+    fastest = _table("Fastest by payload", "of", "schedule", "from", "to", numbers=("from", "to"))
+    for group, ranges in compared.ranges.items():
+        for number, one in enumerate(ranges):
+            ends = (with_prefix(value, "B") for value in (one.low_bytes, one.high_bytes))
+            fastest.add_row("" if number else group, one.name, *ends)
+    optics = _table("Optics", "property", "value")
+    optics.add_row(
+        "nodes that a wavelength passes", f"{budget.reach} ({budget.available_db:g} dB, {budget.node_db:g} each)"
+    )
+    optics.add_row(
+        f"optical network ({design.name})", f"{design.servers} servers, {design.bits} bits, {design.mzis:,} MZIs"
+    )
+    optics.add_row(
+        "light crosses", f"{design.columns} columns: {loss.loss_db(design):.1f} dB with averaging and copying, "
+        f"{loss.gain_stages(design)} gain stages",
+    )  # fmt: skip
+    for row in compared.rows:
+        if row.optics is not None:
+            power = (
+                f"{with_prefix(row.optics.heaters_W, 'W')} of heaters, {with_prefix(row.optics.gain_W, 'W')} of gain"
+            )
+            optics.add_row(row.name, f"{row.optics.networks} networks, {power}")
+    return rows, fastest, optics
+
+
+def with_prefix(value: float, unit: str) -> str:
+    """Write a positive number with three digits and a prefix from nano to tera."""
+    if value <= 0.0:
+        return f"0 {unit}"
+    power = min(max(math.floor(math.log10(value * (1 + 5e-4)) / 3), -3), 4)
+    number = value / 1000.0**power
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {'nµm kMGT'[power + 3].strip()}{unit}"
+
+
+def _batch(samples: float) -> str:
+    """Write a batch; 0 means that it never comes to that."""
+    return "never" if not samples else f"{samples:,.0f}" if samples >= 1 else "below 1"
 
 
 def doctor_tables(diagnosis: "Diagnosis") -> tuple[Table, ...]:

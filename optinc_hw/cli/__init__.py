@@ -11,6 +11,7 @@ import typer
 
 import optinc_hw
 from optinc_hw.cli._chip_commands import calibrate, discover, recalibrate, verify
+from optinc_hw.cli._compare_command import compare
 from optinc_hw.cli._folder_commands import check, history, init, simulate
 from optinc_hw.cli._host_command import host
 from optinc_hw.cli._network_commands import onn
@@ -26,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, check, init, calibrate, recalibrate, discover, verify, history, simulate, host, doctor):
+for _command in (demo, check, init, calibrate, recalibrate, discover, verify, history, simulate, host, compare, doctor):
     app.command()(_command)
 app.add_typer(onn)
 

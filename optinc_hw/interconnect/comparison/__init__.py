@@ -8,6 +8,7 @@ from optinc_hw.interconnect.comparison._energy import (
     all_reduce_energy,
     optical_power,
 )
+from optinc_hw.interconnect.comparison._figures import plot_energy, plot_shares, plot_times, plot_winners
 from optinc_hw.interconnect.comparison._optics import LinkBudget, MeshLoss, NetworkDesign, splitting_loss_db
 from optinc_hw.interconnect.comparison._payloads import Range, crossover, fastest_ranges
 from optinc_hw.interconnect.comparison._systems import Network, System, build_systems, system_names
@@ -48,6 +49,10 @@ __all__ = [
     "load_module",
     "measure_workload",
     "optical_power",
+    "plot_energy",
+    "plot_shares",
+    "plot_times",
+    "plot_winners",
     "splitting_loss_db",
     "system_names",
     "training_step",

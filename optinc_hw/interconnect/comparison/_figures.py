@@ -49,7 +49,7 @@ def plot_times(systems: Sequence[System], payload_bytes: float) -> "Figure":
 
     from optinc_hw._style import GREY, style
 
-    payloads = np.array(log_payloads(_LOW, _HIGH))
+    payloads = np.array(log_payloads(_LOW, _HIGH, a_decade=8))
     times = np.array([[system.time(payload) for payload in payloads] for system in systems])
     with style():
         figure = Figure(figsize=(13.0, 5.6))

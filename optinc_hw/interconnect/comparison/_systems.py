@@ -185,7 +185,7 @@ def build_systems(nodes: int, network: Network | None = None, names: Iterable[st
     Raises
     ------
     ComparisonError
-        If a name is unknown.
+        If a name is unknown, or nothing is left.
     """
     network = Network() if network is None else network
     chosen = tuple(_SYSTEMS) if names is None else tuple(dict.fromkeys(names))
