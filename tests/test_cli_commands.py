@@ -30,7 +30,7 @@ def test_version_and_help():
     assert run("--version").stdout == f"optinc-hw {optinc_hw.__version__}\n"
     shown = run("--help")
     assert shown.exit_code == 0
-    for command in ("demo", "check", "calibrate", "verify", "init", "host", "doctor"):
+    for command in ("demo", "check", "calibrate", "verify", "init", "host", "compare", "doctor"):
         assert command in shown.stdout
 
 

@@ -50,6 +50,9 @@ def compare(
         bool, typer.Option("--every-step", help="Pay it in every step, as published, not when circuits change.")
     ] = False,
     message: Annotated[float, typer.Option(min=0.0, metavar="US", help="Software and card, each message, us.")] = 2.0,
+    adding: Annotated[
+        float, typer.Option(min=1e-3, metavar="GBPS", help="What a server adds, GB/s; inf: it takes no time.")
+    ] = 1000.0,
     design: Annotated[Design, typer.Option(help="Optical network: the OptINC paper's, or our chain of cells.")] = (
         "published"
     ),
@@ -69,7 +72,7 @@ def compare(
         network = Network(
             rate_bps=1e9 * bandwidth, rated=rated, wavelengths=wavelengths, reach=reach,
             reconfiguration_s=1e-6 * reconfiguration, setup="every_step" if every_step else "on_change",
-            message_s=1e-6 * message,
+            message_s=1e-6 * message, reduce_Bps=1e9 * adding,
         )  # fmt: skip
         names = schedule or None
         content: list[dict[str, Any]] = []

@@ -63,7 +63,7 @@ def plot_times(systems: Sequence[System], payload_bytes: float) -> "Figure":
             axes.set_xlim(payloads[0] / 1e6, payloads[-1] / 1e6)
         absolute.set(ylabel="time of an all-reduce (ms)", title="Time")
         relative.set(ylabel="time over that of the fastest", title="Over the fastest", ylim=(0.9, 1e3))
-        figure.legend(loc="outside right center", title="colour: network")
+        figure.legend(loc="outside right center", title="hue: network")
         figure.suptitle(f"{systems[0].schedule.nodes} servers")
         return figure
 
@@ -162,7 +162,7 @@ def plot_energy(comparison: Comparison) -> "Figure":
     rows = [row for row in comparison.rows if row.energy is not None]
     parts = (("transceivers", BLUE, 0.27), ("packet switches", GREEN, 0.0), ("heaters, gain, circuits", ORANGE, -0.27))
     with style():
-        figure = Figure(figsize=(9.6, 1.4 + 0.42 * max(1, len(rows))))
+        figure = Figure(figsize=(9.6, 1.4 + 0.36 * max(1, len(rows))))
         axes = figure.subplots()
         places = np.arange(len(rows))[::-1]
         values = np.array([
@@ -175,6 +175,7 @@ def plot_energy(comparison: Comparison) -> "Figure":
         axes.set(xscale="log", xlim=(least / 3.0, None), xlabel="J of one all-reduce, all servers together")
         axes.set_yticks(places, [row.name for row in rows])
         axes.grid(visible=False, axis="y")
+        axes.margins(y=0.01)
         figure.legend(loc="outside right upper")
         job = comparison.training
         axes.set_title(f"{job.name}, {job.payload_bytes / 1e6:.4g} MB, {comparison.nodes} servers")
@@ -205,6 +206,7 @@ def _winner_map(axes: "Axes", counts: Sequence[int], group: Sequence[Sequence[Sy
             spans.setdefault(one.name, []).append((number, math.sqrt(low * high)))
     for name, places in spans.items():
         number, payload = places[len(places) // 2]
-        axes.text(payload, number, name, ha="center", va="center", fontsize=8.5, bbox=_LABEL)
+        at_edge = payload < 30.0 * _LOW / 1e6
+        axes.text(payload, number, name, ha="left" if at_edge else "center", va="center", fontsize=8.5, bbox=_LABEL)
     axes.set(xscale="log", xlim=(_LOW / 1e6, _HIGH / 1e6), ylim=(-0.5, len(counts) - 0.5))
     axes.set_yticks(range(len(counts)), [str(count) for count in counts])

@@ -45,6 +45,8 @@ class Network:
         Of software and network card for every message (2 us).
     switch_s
         Through a packet switch (0.6 us).
+    reduce_Bps
+        Bytes a second that a server adds (1 TB/s: three accesses a byte to a memory of 3 TB/s).
     ports
         Children of a packet switch that adds.
     fan_in
@@ -61,6 +63,7 @@ class Network:
     setup: Setup = "on_change"
     message_s: float = 2e-6
     switch_s: float = 0.6e-6
+    reduce_Bps: float = 1e12  # noqa: N815 - bytes a second
     ports: int = 64
     fan_in: int = 4
 
@@ -72,8 +75,9 @@ class Network:
     def links(self, kind: Kind) -> LinkParameters:
         """Return rates and delays of a kind of network."""
         common = LinkParameters(
-            rate_bps=self.rate_bps, reconfiguration_s=self.reconfiguration_s, setup=self.setup, message_s=self.message_s
-        )
+            rate_bps=self.rate_bps, reconfiguration_s=self.reconfiguration_s, setup=self.setup,
+            message_s=self.message_s, reduce_Bps=self.reduce_Bps,
+        )  # fmt: skip
         if kind == "WDM ring":
             return common
         if kind == "circuits":
@@ -192,7 +196,10 @@ def build_systems(nodes: int, network: Network | None = None, names: Iterable[st
     unknown = [name for name in chosen if name not in _SYSTEMS]
     if unknown:
         raise ComparisonError(f"there is no schedule {unknown[0]!r}; there are {', '.join(_SYSTEMS)}")
-    return tuple(_system(name, nodes, network) for name in chosen if name != "optinc-cascade" or nodes > network.fan_in)
+    fitting = [name for name in chosen if name != "optinc-cascade" or nodes > network.fan_in]
+    if not fitting:
+        raise ComparisonError(f"no schedule is left of {', '.join(chosen) or 'none'} for {nodes} servers; name others")
+    return tuple(_system(name, nodes, network) for name in fitting)
 
 
 def _system(name: str, nodes: int, network: Network) -> System:
