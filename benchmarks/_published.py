@@ -30,6 +30,8 @@ ASSUMED = "reproduced only under assumption"
 NOT = "not reproducible from what is public"
 WRHT_MODELS = {"AlexNet": 62.3e6, "VGG16": 138e6, "ResNet50": 25e6, "GoogLeNet": 6.8e6}
 """Parameters as we remember them of the WRHT paper."""
+WITHIN_POINTS = 0.6
+"""A saving of WRHT counts as reproduced within so much: as much as assumption B, with round numbers, needs."""
 DELAY_S, RATE_BPS = 25e-6, 40e9
 WRHT_NODES = (1024, 2048, 3072, 4096)
 STEP_TABLE = {64: (4, 3, 2, 2), 256: (5, 3, 3, 2), 1024: (7, 4, 3, 3), 4096: (8, 5, 4, 3)}
@@ -110,7 +112,7 @@ def optinc_claims() -> list[Claim]:
         judged(f"traffic of a ring, {nodes} servers (OptINC: 1)", value, float(ring(nodes).traffic), 0.0, "{:.3f}")
         for nodes, value in ((4, 1.5), (8, 1.75), (16, 1.875))
     ]
-    ordinary = "batches as they are usual"
+    ordinary = "an ordinary batch; the paper states none"
     claims += [
         judged("latency, ResNet50: over 25 % less", 25.0, 100 * latency("resnet50-32", 2).gain, 0.5, "{:.1f} %",
                "2 images of 32 pixels a server and step; 16 bits"),
@@ -259,7 +261,9 @@ def wrht_claims() -> list[Claim]:
         ("PPoPP 2023, optical (mean of the three)", 75.76, sum(three) / 3, "A"),
         ("PPoPP 2023, electrical (mean of the two)", 91.86, sum(two) / 2, "A and B"),
     ]
-    claims = [judged(what, published, ours, 0.6, "{:.2f} %", remark) for what, published, ours, remark in rows]
+    claims = [
+        judged(what, published, ours, WITHIN_POINTS, "{:.2f} %", remark) for what, published, ours, remark in rows
+    ]
     best = search(VERSION_1)[0]
     servers = ", ".join(map(str, best.nodes))
     none = (

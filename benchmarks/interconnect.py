@@ -87,6 +87,7 @@ def claims() -> "Iterator[Row]":
         ASSUMED,
         NOT,
         REPRODUCED,
+        WITHIN_POINTS,
         electrical_claims,
         oddl_claims,
         oddl_rows,
@@ -101,7 +102,9 @@ def claims() -> "Iterator[Row]":
     for one in found["WRHT"]:
         if one.mark == ASSUMED:
             published, ours = (float(text.removesuffix(" %")) for text in (one.published, one.ours))
-            yield at_most(f"WRHT, {one.what}, assumption {one.remark}: off", abs(published - ours), "points", 0.6)
+            yield at_most(
+                f"WRHT, {one.what}, assumption {one.remark}: off", abs(published - ours), "points", WITHIN_POINTS
+            )
     row = oddl_rows()[0]
     yield figure("ODDL over a fat tree of full rate, no computing (published: 1.6)", row.fat_tree, "x")
     yield figure("ODDL over a SiP ring of 25 us a step, no computing (published: 1.7)", row.sip_ring, "x")

@@ -52,7 +52,7 @@ def test_the_published_figures_of_optinc():
         "--schedule", "wdm-ring", "--schedule", "optinc", "--reconfiguration", 0, "--adding", "inf",
     )  # fmt: skip
     ring, optinc = found["rows"]
-    assert 100 * (1 - optinc["step_s"] / ring["step_s"]) == pytest.approx(25.3, abs=0.1)
+    assert 100 * (1 - optinc["step_s"] / ring["step_s"]) == pytest.approx(25.3, abs=0.2)
 
 
 def test_nothing_to_gain_is_said():

@@ -120,6 +120,15 @@ def test_the_retraining_example_mends_a_cell(tmp_path):
     assert after > before + 0.1
 
 
+def test_what_a_model_of_ones_own_gains(tmp_path):
+    shown = run_example("07_is_it_worth_it.py", tmp_path, 16, 25)
+    assert "2,184,074 parameters" in shown  # 1792 + 73 856 + 2049 x 1024 + 1025 x 10 by hand
+    gains = [float(gain) for gain in re.findall(r"gains +(\S+) %", shown)]
+    assert len(gains) == 5
+    assert gains == sorted(gains, reverse=True)
+    assert "There is little to gain" in shown
+
+
 def test_pages(pages):
     left_out = (TORCHRUN, *(() if sys.platform == "linux" else LINUX_ONLY))
     how_to = [f"docs/howto/{name}" for name in HOW_TO if name not in left_out]

@@ -32,7 +32,7 @@ def test_the_top_package_is_light(module):
     assert loaded(module, [*HEAVY, "numpy", "pydantic"]) == [[], ["MainThread"]]
 
 
-@pytest.mark.parametrize("module", ["optinc_hw.onn", "optinc_hw.interconnect"])
+@pytest.mark.parametrize("module", ["optinc_hw.onn", "optinc_hw.interconnect", "optinc_hw.interconnect.comparison"])
 def test_layouts_networks_and_schedules_need_no_torch_at_import(module):
     assert loaded(module, HEAVY) == [[], ["MainThread"]]
 

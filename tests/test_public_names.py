@@ -34,6 +34,12 @@ NAMES = {
         job_setup_time oddl optinc recursive_doubling ring run_schedule simulate simulate_jobs step_time
         wrht
     """,
+    "optinc_hw.interconnect.comparison": """
+        Comparison Energy EnergyParameters LinkBudget MeshLoss Network NetworkDesign OpticalPower Range Row
+        Server System Training TrainingStep Workload all_reduce_energy build_systems compare count_parameters
+        crossover fastest_ranges find_workload load_module measure_workload optical_power plot_energy
+        plot_shares plot_times plot_winners splitting_loss_db system_names training_step transformer workloads
+    """,
     "optinc_hw.bench": """
         Bench BenchDescription BenchReport BenchTileRunner CalibrationRecord ChipFile DetectorReading HeaterReading
         InputRow InstrumentRow Interlock MeshRow PhaseDrive PhotonicChip RecordRow ServedBench StationFile TileRunner
@@ -119,6 +125,11 @@ SIGNATURES = {
         "run_schedule": "schedule tensor group",
         "simulate": "schedule payload_bytes links",
         "step_time": "schedule payload_bytes links",
+    },
+    "optinc_hw.interconnect.comparison": {
+        "compare": "training nodes network",
+        "Training.of": "workload batch server bits",
+        "find_workload": "name",
     },
     "optinc_hw.bench": {"Bench.open": "folder simulate"},
     "optinc_hw.aggregation": {"Aggregator.mean": "self tensors"},

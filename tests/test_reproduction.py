@@ -59,7 +59,7 @@ def test_marks_say_what_was_found(published):
     for claim in claims:
         if claim.mark == published.ASSUMED:
             published_value, ours = (float(text.removesuffix(" %")) for text in (claim.published, claim.ours))
-            assert abs(published_value - ours) <= 0.6
+            assert abs(published_value - ours) <= published.WITHIN_POINTS
             assert claim.remark
     assert {claim.mark for claim in published.oddl_claims()} == {published.NOT}
     assert [claim.mark for claim in claims if claim.what.startswith("v1")] == [published.NOT] * 2

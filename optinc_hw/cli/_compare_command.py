@@ -89,7 +89,7 @@ def compare(
                 _draw(compared, suited, names, plot, first=len(content) == 1)
         if as_json:
             show(True, {"comparisons": content})
-        note("times are those of models with stated assumptions: docs/explanation/interconnect.md")
+        note("times are those of models with stated assumptions: docs/explanation/worth_it.md")
 
 
 def network_design(nodes: int, bits: int, design: Design) -> "NetworkDesign":

@@ -139,8 +139,8 @@ def load_module(path: str) -> tuple["nn.Module", Any]:
 
     Returns
     -------
-    module, inputs
-        Inputs are ``None`` if the factory gives none.
+    tuple
+        The module and its inputs, which are ``None`` if the factory gives none.
 
     Raises
     ------
