@@ -127,9 +127,9 @@ def wrht_part() -> list[str]:
     return [
         "## WRHT (arXiv 2207.10982, PPoPP 2023, ICPP 2023)",
         claim_table(wrht_claims()),
-        "* **A**: N = 1024, 2048, 3072 and 4096; four steps at each, so no exchange on top; 40 GB/s, not 40 Gb/s; that "
-        "the baselines are these, in this order; 25 us, float32 and the models' sizes from memory.\n"
-        "* **B**: electrical links of 10 GB/s, not 10 Gb/s, and 50 us a step: two numbers fitted to two figures, so that "
+        "* **A**: N = 1024, 2048, 3072 and 4096; four steps at each, so no exchange on top; 40 GB/s, not 40 Gb/s; "
+        "that the baselines are these, in this order; 25 us, float32 and the models' sizes from memory.\n* **B**: "
+        "electrical links of 10 GB/s, not 10 Gb/s, and 50 us a step: two numbers fitted to two figures, so that "
         "their agreement shows nothing.",
         f"**Steps.** Of {len(steps)} entries of the formula 2 ceil(log_m N), or one less where an exchange of all "
         f"survivors fits, {agree} are the steps of our schedules, whose every transfer has a wavelength of its own:",
@@ -148,10 +148,10 @@ def wrht_part() -> list[str]:
         markdown(["N", "steps", "rate", "second baseline", "saved of it", "saved of the tree"], best),
         "Four steps at N = 1024, 2048, 3072 and 4096 give 82.12 % for the tree to all published digits, whatever the "
         "rate, and 317 Gb/s is 40 Gb/s times 8 to one part in a hundred: as if the payload in bytes had been divided "
-        "by bits a second, or eight wavelengths had carried each transfer (a ring on eight wavelengths would be eight "
-        f"times faster as well). But {close} of the {len(found)} choices come within {WITHIN_POINTS} points, each with a "
-        "rate made for it. This is an explanation of the figures that we found by looking for one; it does not prove how "
-        "they were made.",
+        "by bits a second, or eight wavelengths had carried each transfer (a ring on eight wavelengths would be "
+        f"eight times faster as well). But {close} of the {len(found)} choices come within {WITHIN_POINTS} points, "
+        "each with a rate made for it. This is an explanation of the figures that we found by looking for one; it "
+        "does not prove how they were made.",
     ]
 
 
