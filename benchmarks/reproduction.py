@@ -47,8 +47,8 @@ the schedules and models of `optinc_hw.interconnect`; a test holds it against th
 * **{ASSUMED}**: some number that is not published, or not the one that is published, was put in; it is named;
 * **{NOT}**: no such number was found, or any would do.
 
-What counts as the same: traffic exactly, area to 0.2 points, latency to 0.5 (over 25 %) and 1 point (about 17 %), savings of
-WRHT to {WITHIN_POINTS} points, which was chosen when the figures were known.
+What counts as the same: traffic exactly, area to 0.2 points, latency to 0.5 (over 25 %) and 1 point (about 17 %),
+savings of WRHT to {WITHIN_POINTS} points, which was chosen when the figures were known.
 
 Full text was public to us of OptINC only; of WRHT abstracts and the first author's later code, of ODDL the abstract.
 Figures of theirs that we know from memory say so. Nothing here was measured on hardware. How time is counted:
