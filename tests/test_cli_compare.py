@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from optinc_hw._tables import with_prefix
 from optinc_hw.cli import app
 from optinc_hw.interconnect.comparison import system_names
 from optinc_hw.onn import SCENARIOS, CellChain, build_cell
@@ -120,3 +121,11 @@ def test_pictures_are_written(tmp_path):
     expected = {"fastest.png", *(f"{name}_{n}.png" for name in ("times", "shares", "energy") for n in (8, 16))}
     assert {path.name for path in folder.iterdir()} == expected
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.394e-3, "2.39 ms"), (999.6, "1.00 kB"), (51.1e6, "51.1 MB"), (1e11, "100 GB"), (3e-10, "0.30 nB"), (0, "0 B")],
+)
+def test_numbers_have_three_digits_and_a_prefix(value, text):
+    assert with_prefix(value, text[-1]) == text
