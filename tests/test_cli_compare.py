@@ -26,7 +26,7 @@ def test_the_table_names_every_schedule_and_ends_with_a_verdict():
     assert result.exit_code == 0, result.stderr
     for name in system_names():
         assert name in result.stdout
-    assert "vgg16, 64 servers, 8 images a server: 276.7 MB of gradients" in result.stdout
+    assert "vgg16, 64 servers, 8 images a server: 277 MB of gradients" in result.stdout
     assert "computing waits for the ring" in result.stdout
     assert "assumptions" in result.stderr
 

@@ -178,7 +178,7 @@ def plot_energy(comparison: Comparison) -> "Figure":
         axes.margins(y=0.01)
         figure.legend(loc="outside right upper")
         job = comparison.training
-        axes.set_title(f"{job.name}, {job.payload_bytes / 1e6:.4g} MB, {comparison.nodes} servers")
+        axes.set_title(f"{job.name}, {job.payload_bytes / 1e6:,.1f} MB, {comparison.nodes} servers")
         return figure
 
 
