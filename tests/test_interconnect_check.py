@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from _schedules import BUILDERS, changed, channels_in_use, sums, taken, with_columns
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from schedules import BUILDERS, changed, channels_in_use, sums, taken, with_columns
 
 from optinc_hw.errors import OptincError, ScheduleError
 from optinc_hw.interconnect import (

@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from _schedules import BUILDERS, channels_in_use, sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import BUILDERS, CHEAP, channels_in_use, sums
 
 from optinc_hw.errors import ScheduleError
 from optinc_hw.interconnect import (
@@ -108,10 +108,10 @@ def test_schedules_sum_integers_and_use_no_channel_twice(name, nodes):
     check_schedule(made)
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_every_number_of_servers_up_to_300_is_proved(name):
     for nodes in range(2, 301):
-        check_schedule(CHEAP[name](nodes))
+        check_schedule(BUILDERS[name](nodes))
 
 
 @settings(max_examples=25)

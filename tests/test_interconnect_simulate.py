@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from _schedules import BUILDERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import BUILDERS
 
 from optinc_hw.errors import ScheduleError
 from optinc_hw.interconnect import (

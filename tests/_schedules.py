@@ -20,7 +20,7 @@ from optinc_hw.interconnect import (
     wrht,
 )
 
-CHEAP = {
+BUILDERS = {
     "ring": ring,
     "binary tree": binary_tree,
     "recursive doubling": recursive_doubling,
@@ -39,10 +39,6 @@ CHEAP = {
     "in-switch, 3 ports": lambda n: in_switch(n, 3),
     "OptINC": optinc,
     "OptINC cascade": lambda n: optinc(n, 4),
-}
-"""Builders whose check takes milliseconds at any N."""
-
-HEAVY = {
     "ODDL ring": lambda n: oddl(n, collective="ring"),
     "H-ring": hierarchical_ring,
     "H-ring of 5": lambda n: hierarchical_ring(n, min(5, n)),
@@ -52,8 +48,6 @@ HEAVY = {
     "H-ring slices, 1 wavelength": lambda n: hierarchical_ring(n, min(5, n), WdmRing(1), inter="slices"),
     "H-ring slices, crossbar": lambda n: hierarchical_ring(n, min(7, n), Crossbar(), inter="slices"),
 }
-
-BUILDERS = CHEAP | HEAVY
 
 
 def changed(schedule, change):
