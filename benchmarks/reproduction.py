@@ -113,8 +113,8 @@ def wrht_part() -> list[str]:
     close = sum(one.worst <= WITHIN_POINTS for one in found)
     best = [
         [
-            ", ".join(map(str, one.nodes)), "4, collect only" if one.top == "four" else "as built, w = "
-            "{one.wavelengths}",
+            ", ".join(map(str, one.nodes)),
+            "4, collect only" if one.top == "four" else f"as built, w = {one.wavelengths}",
             f"{one.rate_bps / 1e9:,.0f} Gb/s", one.middle, f"{one.found[0]:.2f} %", f"{one.found[1]:.2f} %",
         ]
         for one in found[:6]

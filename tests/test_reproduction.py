@@ -24,6 +24,7 @@ def test_the_page_is_what_the_script_makes():
     made = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True, timeout=120).stdout
     page = (ROOT / "docs" / "explanation" / "reproduction.md").read_text(encoding="utf-8")
     assert made == page, "run: python benchmarks/reproduction.py --write docs/explanation/reproduction.md"
+    assert not set("{}") & set(page)  # no placeholder is left
 
 
 def test_steps_of_wrht_are_all_those_of_the_table(published):
