@@ -257,8 +257,8 @@ def comparison_tables(
         "steps", "links", "traffic", "all-reduce", "step", "waiting", "speed-up", "energy", "a step", "5 %", "1 %"
     )  # fmt: skip
     title = (
-        f"{job.name}, {compared.nodes} servers, {job.batch:g} {job.sample}s a server: {with_prefix(job.payload_bytes, 'B')} "
-        f"of gradients, {with_prefix(job.compute_s, 's')} of computing"
+        f"{job.name}, {compared.nodes} servers, {job.batch:g} {job.sample}s a server: "
+        f"{with_prefix(job.payload_bytes, 'B')} of gradients, {with_prefix(job.compute_s, 's')} of computing"
     )
     rows = _table(title, "schedule", "network", *numbers, numbers=numbers)
     for row in compared.rows:
