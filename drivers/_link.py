@@ -305,20 +305,19 @@ class Link:
         del self._buffer[:count]
         return taken
 
+    def _complete_line(self) -> bytes | None:
+        """Take one line that has come in as a whole, without its terminator and stray white space, if there is one."""
+        end = self._buffer.find(self._dialect.terminator)
+        return None if end < 0 else self._take(end + len(self._dialect.terminator))[:end].strip(b"\r\n ")
+
     def _raw_line(self) -> bytes:
-        """Take one line without its terminator and without stray white space; blank lines are skipped."""
-        terminator = self._dialect.terminator
-        while True:
-            end = self._buffer.find(terminator)
-            if end >= 0:
-                line = bytes(self._buffer[:end]).strip(b"\r\n ")
-                del self._buffer[: end + len(terminator)]
-                if line:
-                    return line
-            elif len(self._buffer) > _MAX_LINE_BYTES:
+        """Take one line; blank lines are skipped."""
+        while not (line := self._complete_line()):
+            if line is None and len(self._buffer) > _MAX_LINE_BYTES:
                 raise self._bad_reply(f"no end of line within {_MAX_LINE_BYTES} bytes")
-            else:
+            if line is None:
                 self._more()
+        return line
 
     def _next_line(self) -> bytes:
         """Take one line of the reply; unsolicited lines are set aside, and shorten the wait for the reply."""
@@ -343,14 +342,10 @@ class Link:
 
     def _check_nothing_left(self) -> None:
         """Check that the buffer holds nothing but unsolicited lines, the last of which may be incomplete."""
-        if not self._buffer:
-            return
-        while self._dialect.terminator in self._buffer:
-            end = self._buffer.index(self._dialect.terminator)
-            line = bytes(self._buffer[:end]).strip(b"\r\n ")
+        came = bytes(self._buffer)
+        while (line := self._complete_line()) is not None:
             if line and not self._set_aside_event(line):
-                raise self._bad_reply(f"bytes came that belong to no question: {shorten(bytes(self._buffer))}")
-            del self._buffer[: end + len(self._dialect.terminator)]
+                raise self._bad_reply(f"bytes came that belong to no question: {shorten(came)}")
         rest = bytes(self._buffer).strip(b"\r\n ")
         start = self._dialect.event_start
         if not rest:
