@@ -17,7 +17,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the client opens serial ports only")
 
 LOADS = 11
-HASTY_S = 0.3
+HASTY_S = 1.0
 FULL_MA = {"Q8iv": 24.0, "Q8b": 83.3333, "Q8bi": 100.0, "Q8a": 100.0}
 TYPES = pytest.mark.parametrize(
     ("kind", "binary"), [("Q8iv", False), ("Q8iv", True), ("Q8b", True), ("Q8bi", False), ("Q8a", True)]
