@@ -100,7 +100,7 @@ def claims() -> "Iterator[Row]":
         for mark in (REPRODUCED, ASSUMED, NOT):
             yield figure(f"{system}: {mark}", sum(one.mark == mark for one in group), "figures")
     for one in found["WRHT"]:
-        if one.mark == ASSUMED:
+        if one.remark == "A":
             published, ours = (float(text.removesuffix(" %")) for text in (one.published, one.ours))
             yield at_most(
                 f"WRHT, {one.what}, assumption {one.remark}: off", abs(published - ours), "points", WITHIN_POINTS

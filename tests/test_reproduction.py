@@ -62,6 +62,7 @@ def test_marks_say_what_was_found(published):
             published_value, ours = (float(text.removesuffix(" %")) for text in (claim.published, claim.ours))
             assert abs(published_value - ours) <= published.WITHIN_POINTS
             assert claim.remark
+    assert all(claim.mark == published.NOT for claim in claims if "electrical" in claim.what)
     assert {claim.mark for claim in published.oddl_claims()} == {published.NOT}
     assert [claim.mark for claim in claims if claim.what.startswith("v1")] == [published.NOT] * 2
     assert published.judged("x", 1.0, 1.2, 0.1).mark == published.NOT
