@@ -3,6 +3,7 @@
 import contextlib
 import select
 import socket
+import traceback
 
 import pyvisa
 from pyvisa import constants
@@ -54,7 +55,11 @@ class VisaPort:
             # the sessions of all the others.
             manager = pyvisa.ResourceManager(self._visalib)
             resource = manager.open_resource(self.address, open_timeout=_OPEN_TIMEOUT_MS)
-        except Exception as error:  # pyvisa-py reports a failed connection as a bare Exception
+        except BaseException as error:
+            _close_what_never_opened(error)
+            if not isinstance(error, Exception):
+                raise
+            # pyvisa-py reports a failed connection as a bare Exception
             raise LinkError(self._cannot_open(error)) from error
         if not isinstance(resource, MessageBasedResource):
             resource.close()
@@ -164,3 +169,21 @@ def _socket_of(resource: MessageBasedResource) -> socket.socket | None:
         return None
     interface = getattr(sessions.get(resource.session), "interface", None)
     return interface if isinstance(interface, socket.socket) else None
+
+
+def _close_what_never_opened(error: BaseException) -> None:
+    """Close the sockets of connections that pyvisa-py gave up half way.
+
+    It leaves them to the garbage collector, and the error itself keeps them from it. Meanwhile an instrument that
+    serves one client only is taken. An object that appears in a traceback within its ``__init__`` was never handed
+    to anybody, so nobody else's connection can be meant, whatever errors are being handled around this one.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        for frame, _ in traceback.walk_tb(link.__traceback__):
+            code, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
+            if code == "__init__" and module.startswith("pyvisa_py."):
+                for value in vars(frame.f_locals["self"]).values():
+                    if isinstance(value, socket.socket):
+                        value.close()
+        link = link.__cause__ or link.__context__

@@ -1,13 +1,16 @@
 """Links over HiSLIP, with pyvisa-py as the backend: late, bad and lost replies, dropped connections."""
 
 import contextlib
-import gc
+import functools
 import logging
 import re
+import signal
+import socket
 import threading
-import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import pyvisa
 
 from drivers._link import Dialect, Link
 from drivers._parsing import parse_number
@@ -65,16 +68,10 @@ def linked(replies, timeout=5.0):
             yield link, box
 
 
-@contextlib.contextmanager
-def backend_leaks_sockets():
-    """Where pyvisa-py cannot open a HiSLIP connection, it leaves the socket to its log and the garbage collector."""
-    log = logging.getLogger("pyvisa")
-    log.disabled = True
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
-    log.disabled = False
+@pytest.fixture
+def quiet_backend(monkeypatch):
+    """Where pyvisa-py cannot open a HiSLIP connection, it also writes into its log."""
+    monkeypatch.setattr(logging.getLogger("pyvisa"), "disabled", True)
 
 
 def timeout_for(error):
@@ -166,11 +163,13 @@ def test_dropped_link_is_noticed_at_once_and_can_be_reopened():
         assert link.query("B?", parse_number) == 2.0
 
 
+@pytest.mark.usefixtures("quiet_backend")
 def test_no_server():
-    with backend_leaks_sockets(), pytest.raises(LinkError, match="cannot open"):
+    with pytest.raises(LinkError, match="cannot open"):
         VisaPort("TCPIP0::127.0.0.1::hislip0,1::INSTR", "@py", b"\n")
 
 
+@pytest.mark.usefixtures("quiet_backend")
 def test_a_server_that_stops_after_a_lost_reply():
     box = Box({"A?": b""})
     server = HislipServer(box, "box")
@@ -180,5 +179,69 @@ def test_a_server_that_stops_after_a_lost_reply():
             link.query("A?", parse_number)
         server.close()
         for _ in range(2):
-            with backend_leaks_sockets(), pytest.raises(LinkError, match="cannot open"):
+            with pytest.raises(LinkError, match="cannot open"):
                 link.query("B?", parse_number)
+
+
+INITIALIZED = bytes.fromhex("4853 01 00 0100 0001 0000000000000000")  # IVI-6.1, table 4: HS, kind 1, version 1.0, id 1
+REFUSED = bytes.fromhex("4853 02 03 00000000 0000000000000000")  # kind 2, FatalError; code 3, too many clients
+
+
+@contextlib.contextmanager
+def half_server(answers, then=lambda: None):
+    """Take one connection for each answer, give it after the first message, and then keep the connection.
+
+    Yields its address and a function that waits until the client has closed every connection.
+    """
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener.settimeout(10.0)
+
+        def serve():
+            links = []
+            for answer in answers:
+                links.append(stack.enter_context(listener.accept()[0]))
+                links[-1].settimeout(10.0)
+                assert links[-1].recv(1024).startswith(b"HS")
+                links[-1].sendall(answer)
+            then()
+            for link in links:
+                with contextlib.suppress(ConnectionResetError):  # closed before it had read all
+                    while link.recv(1024):
+                        pass
+
+        served = pool.submit(serve)
+        yield f"TCPIP0::127.0.0.1::hislip0,{listener.getsockname()[1]}::INSTR", lambda: served.result(20.0)
+
+
+@pytest.mark.usefixtures("quiet_backend")
+@pytest.mark.parametrize("answers", [[REFUSED], [b"GET / HTTP/1.1\r\n\r\n"], [INITIALIZED, REFUSED]])
+def test_what_could_not_be_opened_is_closed_at_once(answers):
+    """An instrument that serves one client would be taken for as long as somebody holds the error."""
+    with half_server(answers) as (address, all_closed):
+        with pytest.raises(LinkError, match="cannot open") as caught:
+            VisaPort(address, "@py", b"\n")
+        all_closed()
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("answers", [[b""], [INITIALIZED, b""]])
+def test_an_interrupted_opening_is_closed_at_once(answers):
+    interrupt = functools.partial(signal.pthread_kill, threading.main_thread().ident, signal.SIGINT)
+    with half_server(answers, then=interrupt) as (address, all_closed):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            VisaPort(address, "@py", b"\n")
+        all_closed()
+    assert caught.value.__traceback__ is not None
+
+
+@pytest.mark.usefixtures("quiet_backend")
+def test_a_failed_opening_leaves_other_connections_alone():
+    with linked({}) as (link, _):
+        link._port._resource.timeout = 1
+        try:
+            link._port._resource.read_raw()  # nothing was asked: the traceback of the timeout leads through the backend
+        except pyvisa.Error:
+            with half_server([REFUSED]) as (address, _), pytest.raises(LinkError, match="cannot open"):
+                VisaPort(address, "@py", b"\n")
+        assert link.query("B?", parse_number) == 2.0
