@@ -302,7 +302,7 @@ def rig_of(case, seed=3, device=True):
         detectors=_places(chip.layout.detectors, channels) if case.role == "meter" else {},
         laser="device" if case.role == "laser" else "other",
     )
-    with SimulatedBench(chip, specs, wiring, clock) as bench:
+    with SimulatedBench(chip, specs, wiring, clock, hislip=("device",) if case.hislip else ()) as bench:
         rig = Rig(case, bench, chip, clock)
         if not device:
             yield rig

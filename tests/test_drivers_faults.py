@@ -43,7 +43,7 @@ def of_role(*roles):
 
 
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-_BY_DRIVER = {case.driver: case for case in CASES}
+_BY_DRIVER = {(case.driver, case.hislip): case for case in CASES}
 every_driver = pytest.mark.parametrize("case", _BY_DRIVER.values(), ids=[case.id for case in _BY_DRIVER.values()])
 VARIANTS = {
     "late by 0.1 s",
