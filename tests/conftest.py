@@ -50,8 +50,8 @@ _SERVER_THREADS = (" listener", " client", " pty")
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_open():
-    """Close the instruments that a test left open, and fail if a simulated instrument of it is still being served."""
-    threads, instruments = set(threading.enumerate()), set(_instruments())
+    """Close the instruments that a test left open; fail if it is still serving one, or holds a VISA connection."""
+    threads, instruments, connections = set(threading.enumerate()), set(_instruments()), _visa_connections()
     yield
     for name in set(_instruments()) - instruments:
         _instruments()[name].close()
@@ -59,6 +59,8 @@ def _nothing_stays_open():
     for thread in serving:
         thread.join(timeout=10.0)
     assert not [thread.name for thread in serving if thread.is_alive()]
+    # Left to the garbage collector, a connection is a warning in whatever test happens to run then.
+    assert not _visa_connections() - connections
 
 
 def _instruments():
@@ -68,6 +70,16 @@ def _instruments():
     from qcodes.instrument import Instrument
 
     return dict(Instrument._all_instruments)
+
+
+def _visa_connections():
+    """Address and number of each open connection of pyvisa-py, whose libraries also keep the sessions of closed ones."""
+    if "pyvisa_py" not in sys.modules:
+        return set()
+    from pyvisa.highlevel import VisaLibraryBase
+
+    sessions = [s for library in VisaLibraryBase._registry.values() for s in getattr(library, "sessions", {}).values()]
+    return {(str(s.parsed), id(s)) for s in sessions if getattr(s, "interface", None) is not None}
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ def opened(theirs, monkeypatch):
     case = DriverCase("TSL-570", SantecTSL570, "laser", init={}, options={"model": "TSL-570"})
     with simulated(case) as (bench, chip, clock), contextlib.ExitStack() as stack:
         laser = theirs.TSL570(visa_address=bench.addresses["device"])
-        stack.callback(laser.close)
+        stack.callback(laser.resource.close)  # their own close() does nothing
         yield laser, chip, clock
 
 
