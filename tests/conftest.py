@@ -73,7 +73,7 @@ def _instruments():
 
 
 def _visa_connections():
-    """Address and number of each open connection of pyvisa-py, whose libraries also keep the sessions of closed ones."""
+    """Address and number of each open connection of pyvisa-py, whose libraries keep the sessions of closed ones too."""
     if "pyvisa_py" not in sys.modules:
         return set()
     from pyvisa.highlevel import VisaLibraryBase
