@@ -77,23 +77,24 @@ def test_wrht_exchange_meets_the_bound_of_wavelengths(nodes):
     """All to all on a ring in one step: ceil(floor(k^2 / 4) / 2) wavelengths of each direction, and not one less."""
     bound = -(-(nodes**2 // 4) // 2)
     made = wrht(nodes, max(bound, nodes // 2))
-    assert [facts.kind for facts in made.facts] == ["exchange"]
+    assert [phase.kind for phase in made.phases] == ["exchange"]
     assert made.channels_needed == bound
-    assert made.facts[0].segments == nodes // 2  # every way is a shortest one
+    assert made.phases[0].circuits.segments.max() == nodes // 2  # every way is a shortest one
     check_schedule(made)
     if bound - 1 >= nodes // 2:
-        assert [facts.kind for facts in wrht(nodes, bound - 1).facts] == ["collect", "distribute"]
+        assert [phase.kind for phase in wrht(nodes, bound - 1).phases] == ["collect", "distribute"]
 
 
 def test_wrht_reuses_wavelengths_in_all_groups_and_relays_long_ways():
     made = wrht(1000, 64, reach=8)
     assert made.facts[0].channels == 8  # groups of 2 * 8 + 1
-    assert made.facts[0].segments == 8
-    assert made.facts[0].transfers == 1000 - 59
-    assert made.facts[0].relays == 0
+    first, second = (phase.circuits for phase in made.phases[:2])
+    assert first.segments.max() == 8
+    assert first.source.size == 1000 - 59
+    assert first.relays.max() == 0
     # Middles are 17 apart, so that the next level spans 8 * 17 segments: 17 hops of 8.
-    assert made.facts[1].segments == 136
-    assert made.facts[1].relays == 16
+    assert second.segments.max() == 136
+    assert second.relays.max() == 16
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -123,7 +124,8 @@ def test_any_wrht(nodes, wavelengths, data):
     check_schedule(made)
     assert made.channels_needed <= wavelengths
     if reach is not None:
-        assert all(-(-facts.segments // (facts.relays + 1)) <= reach for facts in made.facts)
+        ways = [phase.circuits for phase in made.phases]
+        assert all(np.all(reach * (way.relays + 1) >= way.segments) for way in ways)
 
 
 @settings(max_examples=25)
@@ -174,7 +176,7 @@ def test_oddl_alternates_transceivers_and_keeps_circuits_of_a_ring():
     assert made.fabric == Crossbar(2, carved=True)
     assert [int(step.circuits.channel[0]) for step in made.steps] == [0, 1, 0, 1, 1, 0, 1, 0]
     assert [step.reconfigures for step in made.steps] == [True] * 4 + [False] + [True] * 3
-    assert [facts.reconfigures for facts in oddl(16, collective="ring").facts] == [True, False]
+    assert [phase.reconfigures for phase in oddl(16, collective="ring").phases] == [True, False]
 
 
 def test_phases_tell_the_steps_without_making_them():
@@ -182,7 +184,6 @@ def test_phases_tell_the_steps_without_making_them():
     assert [facts.steps for facts in made.facts] == [4095, 4095]
     assert [facts.share for facts in made.facts] == [Fraction(1, 4096)] * 2
     assert [facts.reduced for facts in made.facts] == [Fraction(1, 4096), 0]
-    assert made.facts[0].transfers == 4096
     last = made.phases[1].step(4094)
     assert last.first[0] == (0 + 1 - 4094) % 4096
 

@@ -225,10 +225,23 @@ def test_jobs_share_switches_or_wait_for_them():
         assert [found.finish_s for found in simulate_jobs(jobs, BYTE_A_NANOSECOND)] == [
             close(end * MICRO) for end in ends
         ]
-    jobs = [Job(in_switch(4), 1000), Job(in_switch(4), 1000)]
+    for build in (optinc, in_switch):
+        jobs = [Job(build(4), 1000), Job(build(4), 1000)]
+        assert [found.blocked_s for found in simulate_jobs(jobs, BYTE_A_NANOSECOND)] == [0.0, close(4 * MICRO)]
     assert [found.finish_s for found in simulate_jobs(jobs, BYTE_A_NANOSECOND)] == [close(MICRO), close(2 * MICRO)]
     late = [Job(optinc(4), 1000, start_s=5 * MICRO), Job(optinc(4), 1000, places=[4, 5, 6, 7])]
     assert [found.finish_s for found in simulate_jobs(late, BYTE_A_NANOSECOND)] == [close(6 * MICRO), close(MICRO)]
+
+
+def test_waiting_for_an_optinc_is_blocked_time():
+    """Ends at 1, 2 and 3 us: the four servers of a job send at once, and one is ready half a microsecond late."""
+    jobs = [
+        Job(optinc(4), 1000), Job(optinc(4), 1000, places=[4, 5, 6, 7], start_s=[0, 0, 0, 0.5e-6]),
+        Job(optinc(16, 4), 1000, places=range(8, 24), start_s=0.75e-6),
+    ]  # fmt: skip
+    found = simulate_jobs(jobs, BYTE_A_NANOSECOND)
+    assert [one.finish_s for one in found] == [close(1 * MICRO), close(2 * MICRO), close(3 * MICRO)]
+    assert [one.blocked_s for one in found] == [0.0, close((3 * 1 + 0.5) * MICRO), close(16 * 1.25 * MICRO)]
 
 
 def test_thousands_of_nodes():

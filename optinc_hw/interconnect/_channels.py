@@ -26,7 +26,7 @@ class Channels:
         One entry for each wavelength, direction and segment of a ring, each transmitter and receiver of a crossbar,
         each link and direction of a tree.
     engine
-        When the switches of an exclusive tree are.
+        When the switches of an exclusive tree are; 0 elsewhere.
     """
 
     fabric: Fabric

@@ -29,7 +29,9 @@ def check_schedule(schedule: Schedule) -> None:
     ScheduleError
         Naming step, transfer, node and channel, if a contribution is lost or added twice; a node sends what it does
         not hold, or receives a chunk twice in place of what it held; a wavelength is used twice on a segment and
-        direction, a transceiver or link twice in a step; a hop is longer than the reach; circuits change unannounced.
+        direction, a transceiver or link twice in a step; a hop is longer than the reach, or shorter than a segment;
+        a step is streamed of what a switch did not receive in the step before, or over a link that is still in use;
+        circuits change unannounced.
     """
     holdings = _Holdings(schedule)
     number = 0
@@ -74,11 +76,13 @@ def _first(wrong: Any) -> int | None:  # Any: numpy's comparisons are arrays or 
 
 def _check_fabric(at: _Place) -> None:
     circuits, members = at.step.circuits, at.schedule.nodes + at.schedule.switches
-    sizes = {column.shape for column in (*circuits.columns, at.step.first, at.step.stop)}
-    if sizes != {(circuits.source.size,)} or not circuits.source.size:
+    columns = (*circuits.columns, at.step.first, at.step.stop)
+    sizes, kinds = {column.shape for column in columns}, {column.dtype for column in columns}
+    if sizes != {(circuits.source.size,)} or not circuits.source.size or kinds != {np.dtype(np.int64)}:
         raise ScheduleError(
             f"{at.schedule.name}, step {at.number} ({at.step.kind}): the columns of its transfers have the shapes "
-            f"{sorted(sizes)}; give one entry a transfer in each, and at least one transfer"
+            f"{sorted(sizes)} and types {sorted(map(str, kinds))}; give one int64 a transfer in each, and at least "
+            f"one transfer"
         )
     for node in (circuits.source, circuits.target):
         wrong = _first((node < 0) | (node >= members))
@@ -94,8 +98,9 @@ def _check_fabric(at: _Place) -> None:
         _check_crossbar(at, fabric)
     else:
         _check_tree(at, fabric)
-    if at.step.streamed and not isinstance(fabric, SwitchTree):
-        at.fail(0, "only switches pass vectors on while they come in", "make the step not streamed")
+    server = _first(circuits.source < at.schedule.nodes)
+    if at.step.streamed and server is not None:
+        at.fail(server, "only switches pass vectors on while they come in", "make the step not streamed")
 
 
 def _check_channels(at: _Place, limit: int, what: str) -> None:
@@ -118,6 +123,12 @@ def _check_ring(at: _Place, ring: WdmRing) -> None:
     if wrong is not None:
         said = int(circuits.segments[wrong])
         at.fail(wrong, f"the way is {int(length[wrong])} segments, not {said}", "correct its segments")
+    wrong = _first((circuits.relays < 0) | (circuits.relays >= length))
+    if wrong is not None:
+        at.fail(
+            wrong, f"{int(circuits.relays[wrong])} nodes are to regenerate the light on {int(length[wrong])} segments",
+            f"give 0 to {int(length[wrong]) - 1} relays",
+        )  # fmt: skip
     if ring.reach is not None:
         hop = -(-length // (circuits.relays + 1))
         wrong = _first(hop > ring.reach)
@@ -154,8 +165,19 @@ def _check_arcs(at: _Place, nodes: int) -> None:
         )
 
 
+def _check_off_ring(at: _Place) -> None:
+    circuits = at.step.circuits
+    for name, column, value in (
+        ("direction", circuits.direction, 0), ("segments", circuits.segments, 1), ("relays", circuits.relays, 0)
+    ):  # fmt: skip
+        wrong = _first(column != value)
+        if wrong is not None:
+            at.fail(wrong, f"{name} {int(column[wrong])} is a ring's", f"give {name} {value} off a ring")
+
+
 def _check_crossbar(at: _Place, crossbar: Crossbar) -> None:
     circuits = at.step.circuits
+    _check_off_ring(at)
     _check_channels(at, crossbar.transceivers, "transceiver")
     for what, node in (("transmitter", circuits.source), ("receiver", circuits.target)):
         again = _repeated(node * crossbar.transceivers + circuits.channel)
@@ -168,6 +190,8 @@ def _check_crossbar(at: _Place, crossbar: Crossbar) -> None:
 
 def _check_tree(at: _Place, tree: SwitchTree) -> None:
     circuits = at.step.circuits
+    _check_off_ring(at)
+    _check_channels(at, 1, "channel")
     up = tree.parents[circuits.source] == circuits.target
     wrong = _first(~(up | (tree.parents[circuits.target] == circuits.source)))
     if wrong is not None:
@@ -204,6 +228,7 @@ class _Holdings:
         self._all = np.bitwise_or.reduce(own)
         self._held = np.zeros(((nodes + schedule.switches) * chunks, words), dtype=np.uint64)
         self._held[: nodes * chunks] = np.repeat(own, chunks, axis=0)
+        self._stream = _Stream(schedule)
 
     def carry_out(self, at: _Place) -> None:
         """Let all targets of a step receive."""
@@ -219,6 +244,8 @@ class _Holdings:
             index = int(transfer[empty])
             at.fail(index, f"the node holds nothing of chunk {int(chunk[empty])} yet", "let it receive first")
         rows = step.circuits.target[transfer] * chunks + chunk
+        if isinstance(self._schedule.fabric, SwitchTree):
+            self._stream.carry_out(at, transfer, chunk, rows)
         if step.add:
             self._add(at, transfer, chunk, rows, sent)
             return
@@ -264,6 +291,35 @@ class _Holdings:
                     "leave one of the transfers out",
                 )
             self._held[rows[which]] = held | sent[which]
+
+
+class _Stream:
+    """A step and those streamed after it, which all send at the same time.
+
+    So a streamed step can pass on only what came in the step before, and no link may be used twice in all of them.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._members = schedule.nodes + schedule.switches
+        self._chunks = schedule.chunks
+        self._arrived: Ints = np.zeros(0, dtype=np.int64)
+        self._links: Ints = np.zeros(0, dtype=np.int64)
+
+    def carry_out(self, at: _Place, transfer: Ints, chunk: Ints, rows: Ints) -> None:
+        """Check a step if it is streamed, and note the links that it uses and the rows in which chunks arrive."""
+        circuits = at.step.circuits
+        links = circuits.source * self._members + circuits.target
+        if at.step.streamed:
+            missing = _first(~np.isin(circuits.source[transfer] * self._chunks + chunk, self._arrived))
+            if missing is not None:
+                problem = f"the step is streamed, but in the step before chunk {int(chunk[missing])} did not come in"
+                at.fail(int(transfer[missing]), problem, "make the step not streamed")
+            busy = _first(np.isin(links, self._links))
+            if busy is not None:
+                problem = "the link still carries what an earlier step of the stream sends on it"
+                at.fail(busy, problem, "make the step not streamed")
+            links = np.concatenate([self._links, links])
+        self._arrived, self._links = rows, links
 
 
 def _expand(first: Ints, stop: Ints) -> tuple[Ints, Ints]:

@@ -1,6 +1,8 @@
 """What schedules run on: a WDM ring, a crossbar of circuits, a tree of switches that add."""
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +29,9 @@ class WdmRing:
     reach: int | None = None
 
     def __post_init__(self) -> None:
-        require(self.wavelengths, 1, "wavelengths of a ring")
+        object.__setattr__(self, "wavelengths", require(self.wavelengths, 1, "wavelengths of a ring"))
         if self.reach is not None:
-            require(self.reach, 1, "reach in segments")
+            object.__setattr__(self, "reach", require(self.reach, 1, "reach in segments"))
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Crossbar:
     carved: bool = False
 
     def __post_init__(self) -> None:
-        require(self.transceivers, 1, "transceivers of a node")
+        object.__setattr__(self, "transceivers", require(self.transceivers, 1, "transceivers of a node"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +62,57 @@ class SwitchTree:
     Parameters
     ----------
     parents
-        (servers + switches,) integers: the switch above every server and switch; -1 for the root.
+        (servers + switches,) integers: the switch above every server and switch, which has a higher number than what
+        is below it; -1 for the root, the last.
     exclusive
         Whether a switch serves one job at a time.
+
+    Raises
+    ------
+    ScheduleError
+        If the parents are no integers or no tree.
     """
 
     parents: Ints
     exclusive: bool
 
+    def __post_init__(self) -> None:
+        parents = whole_numbers(self.parents, "parents of a tree of switches")
+        if parents.size < 2 or parents[-1] != -1:
+            raise ScheduleError(
+                f"parents of a tree of switches must be two or more and end in the root's -1, got {parents.tolist()}"
+            )
+        numbers = np.arange(parents.size - 1)
+        wrong = np.flatnonzero((parents[:-1] <= numbers) | (parents[:-1] >= parents.size))
+        if wrong.size:
+            node = int(wrong[0])
+            raise ScheduleError(
+                f"node {node} of a tree of switches has the parent {int(parents[node])}; number every switch above "
+                f"what it joins, here {node + 1} to {parents.size - 1}"
+            )
+        object.__setattr__(self, "parents", parents)
+
 
 Fabric = WdmRing | Crossbar | SwitchTree
 
 
-def require(value: object, low: int, what: str) -> None:
-    """Raise ScheduleError unless ``value`` is an integer of at least ``low``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+def require(value: Any, low: int, what: str) -> int:  # Any: what a caller gave
+    """Return ``value`` as an int; raise ScheduleError unless it is an integer of at least ``low``."""
+    try:
+        number = low - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = low - 1
+    if number < low:
         raise ScheduleError(f"{what} must be an integer of at least {low}, got {value!r}")
+    return number
+
+
+def whole_numbers(values: Any, what: str) -> Ints:  # Any: what a caller gave
+    """Return a copy as a vector of int64; raise ScheduleError unless they are integers."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):  # rows of several lengths
+        found = np.zeros(())
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ScheduleError(f"{what} must be one row of integers, got {values!r}")
+    return found.astype(np.int64)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optinc_hw.interconnect._fabrics import Crossbar, Ints, WdmRing
+from optinc_hw.errors import ScheduleError
+from optinc_hw.interconnect._fabrics import Crossbar, Ints, WdmRing, require
 from optinc_hw.interconnect._schedule import Circuits, Cycle, Phase, Schedule
 
 
@@ -19,9 +20,12 @@ class Layout:
     one another within a phase, and two nodes that exchange must do so on one number.
     """
 
-    def __init__(self, nodes: int, fabric: WdmRing | Crossbar) -> None:
-        self.nodes = nodes
+    def __init__(self, name: str, nodes: int, fabric: WdmRing | Crossbar) -> None:
+        self.nodes = require(nodes, 2, f"servers of {name}")
+        if not isinstance(fabric, WdmRing | Crossbar):
+            raise ScheduleError(f"{name} runs on a WdmRing or a Crossbar, got the fabric {fabric!r}")
         self.fabric = fabric
+        self._name = name
         self._phases: list[Phase] = []
         self._channels = 1
 
@@ -47,9 +51,9 @@ class Layout:
             columns = phase.circuits
             self._phases.append(replace(phase, circuits=replace(columns, channel=columns.channel % channels)))
 
-    def schedule(self, name: str, chunks: int) -> Schedule:
+    def schedule(self, chunks: int) -> Schedule:
         """Return the schedule of all phases."""
-        return Schedule(name, self.nodes, chunks, self.fabric, tuple(mark_changes(self._phases)), self._channels)
+        return Schedule(self._name, self.nodes, chunks, self.fabric, tuple(mark_changes(self._phases)), self._channels)
 
 
 def mark_changes(phases: Sequence[Phase]) -> list[Phase]:

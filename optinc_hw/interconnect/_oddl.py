@@ -3,7 +3,7 @@
 from typing import Literal
 
 from optinc_hw.errors import ScheduleError
-from optinc_hw.interconnect._fabrics import Crossbar, require
+from optinc_hw.interconnect._fabrics import Crossbar
 from optinc_hw.interconnect._layout import Layout
 from optinc_hw.interconnect._rings import ring
 from optinc_hw.interconnect._schedule import Schedule
@@ -34,13 +34,11 @@ def oddl(nodes: int, transceivers: int = 2, *, collective: Collective = "halving
     ScheduleError
         If the collective is unknown.
     """
-    require(nodes, 2, "servers of ODDL")
     fabric = Crossbar(transceivers, carved=True)
     if collective == "ring":
         made = ring(nodes, fabric)
-        return Schedule("ODDL ring", nodes, made.chunks, fabric, made.phases, made.channels_needed)
+        return Schedule("ODDL ring", made.nodes, made.chunks, fabric, made.phases, made.channels_needed)
     if collective != "halving-doubling":
         raise ScheduleError(f"collective must be 'ring' or 'halving-doubling', got {collective!r}")
-    layout = Layout(nodes, fabric)
-    lay_halving_doubling(layout, nodes, transceivers)
-    return layout.schedule("ODDL halving-doubling", 1 << (nodes.bit_length() - 1))
+    layout = Layout("ODDL halving-doubling", nodes, fabric)
+    return layout.schedule(lay_halving_doubling(layout, lanes=fabric.transceivers))

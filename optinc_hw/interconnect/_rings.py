@@ -23,10 +23,9 @@ def ring(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Schedule:  # noq
     fabric
         A WDM ring, of which it uses one wavelength of one direction, or a crossbar.
     """
-    require(nodes, 2, "servers of a ring")
-    layout = Layout(nodes, fabric)
-    _Rings([np.arange(nodes)], [0], [nodes]).run(layout, ("reduce-scatter", "all-gather"))
-    return layout.schedule("ring", nodes)
+    layout = Layout("ring", nodes, fabric)
+    _Rings([np.arange(layout.nodes)], [0], [layout.nodes]).run(layout, ("reduce-scatter", "all-gather"))
+    return layout.schedule(chunks=layout.nodes)
 
 
 def hierarchical_ring(
@@ -58,23 +57,22 @@ def hierarchical_ring(
     ScheduleError
         If `group` is not in 1 .. N, or `inter` is unknown.
     """
-    require(nodes, 2, "servers of an H-ring")
-    size = min(max(2, round(nodes**0.5)), nodes) if group is None else group
-    require(size, 1, "servers of a group of an H-ring")
+    layout = Layout("H-ring", nodes, fabric)
+    nodes = layout.nodes
+    size = min(max(2, round(nodes**0.5)), nodes) if group is None else require(group, 1, "servers of an H-ring's group")
     if size > nodes:
         raise ScheduleError(f"a group of {size} servers is larger than the H-ring of {nodes}; take at most {nodes}")
     if inter not in ("leaders", "slices"):
         raise ScheduleError(f"inter must be 'leaders' or 'slices', got {inter!r}")
     groups = np.array_split(np.arange(nodes, dtype=np.int64), -(-nodes // size))
     sizes = {len(one) for one in groups}
-    layout = Layout(nodes, fabric)
     if inter == "leaders":
         chunks = lcm(len(groups), *sizes)
         _by_leaders(layout, groups, chunks)
     else:
         chunks = lcm(*sizes) * len(groups)
         _by_slices(layout, groups, chunks)
-    return layout.schedule("H-ring", chunks)
+    return layout.schedule(chunks)
 
 
 class _Rings:

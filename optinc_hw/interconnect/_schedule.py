@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from optinc_hw.errors import ScheduleError
 from optinc_hw.interconnect._fabrics import Fabric, Ints, SwitchTree, require
 
 
@@ -25,7 +26,7 @@ class Circuits:
     segments
         Segments of the ring on the way; 1 elsewhere.
     relays
-        Nodes on the way that regenerate the light.
+        Nodes on the way that regenerate the light, fewer than segments; 0 elsewhere.
     """
 
     source: Ints
@@ -94,7 +95,12 @@ class Step:
     reconfigures
         Whether circuits differ from those of the step before, so that they must be set first.
     streamed
-        Whether sources pass on what they receive in the step before while it comes in.
+        Whether sources, which must be switches, pass on what they receive in the step before while it comes in.
+
+    Raises
+    ------
+    ScheduleError
+        If `first` and `stop` differ in length.
     """
 
     kind: str
@@ -104,6 +110,9 @@ class Step:
     add: bool
     reconfigures: bool = False
     streamed: bool = False
+
+    def __post_init__(self) -> None:
+        _check_rows(f"first and stop of the step {self.kind!r}", self.first, self.stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +129,11 @@ class Phase:
         (transfers,) first chunk in the first step, and number of chunks.
     cycle
         How the first chunk moves; ``None`` if it stays.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no step, or `first`, `count` and the cycle differ in length, or a period is not positive.
     """
 
     kind: str
@@ -131,6 +145,13 @@ class Phase:
     cycle: Cycle | None = None
     reconfigures: bool = False
     streamed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", require(self.steps, 1, f"steps of the phase {self.kind!r}"))
+        cycle = () if self.cycle is None else (self.cycle.base, self.cycle.period, self.cycle.shift)
+        _check_rows(f"first, count and cycle of the phase {self.kind!r}", self.first, self.count, *cycle)
+        if self.cycle is not None and np.any(self.cycle.period < 1):
+            raise ScheduleError(f"periods of the phase {self.kind!r} must be 1 or more, got {self.cycle.period}")
 
     def step(self, index: int) -> Step:
         """Return step ``index`` (from 0) of the phase."""
@@ -151,40 +172,27 @@ class Phase:
 
 @dataclass(frozen=True)
 class PhaseFacts:
-    """What time and energy models need of a phase.
+    """How much a phase sends, adds and occupies.
 
     Parameters
     ----------
-    kind, steps, reconfigures, streamed
+    steps
         As in `Phase`.
     share
         Most of the vector that one transfer carries.
     reduced
         Most of the vector (times transfers) that one target adds up in a step; 0 if it adds nothing.
-    transfers
-        Of a step.
     sent
         Of the vector, over all transfers of a step.
-    segments, relays
-        Most of one transfer; on a tree or crossbar one segment is one link.
-    segments_sent
-        Sum over the transfers of a step of segments times share of the vector.
     channels
         Wavelengths of a direction, or transceivers of a node, that a step uses.
     """
 
-    kind: str
     steps: int
     share: Fraction
     reduced: Fraction
-    transfers: int
     sent: Fraction
-    segments: int
-    segments_sent: Fraction
-    relays: int
     channels: int
-    reconfigures: bool
-    streamed: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +214,11 @@ class Schedule:
     channels_needed
         Wavelengths of each direction (on a crossbar transceivers of each node) with which no step has to be cut into
         rounds.
+
+    Raises
+    ------
+    ScheduleError
+        If there are too few servers or chunks, or the fabric is of another kind, or joins others than the servers.
     """
 
     name: str
@@ -216,8 +229,19 @@ class Schedule:
     channels_needed: int = 1
 
     def __post_init__(self) -> None:
-        require(self.nodes, 2, f"servers of {self.name}")
-        require(self.chunks, 1, f"chunks of {self.name}")
+        object.__setattr__(self, "nodes", require(self.nodes, 2, f"servers of {self.name}"))
+        object.__setattr__(self, "chunks", require(self.chunks, 1, f"chunks of {self.name}"))
+        if not isinstance(self.fabric, Fabric):
+            raise ScheduleError(
+                f"the fabric of {self.name} must be a WdmRing, a Crossbar or a SwitchTree, got {self.fabric!r}"
+            )
+        if isinstance(self.fabric, SwitchTree):
+            lowest = int(self.fabric.parents[:-1].min())
+            if lowest < self.nodes:
+                raise ScheduleError(
+                    f"the tree of {self.name} has node {lowest} as a switch, but nodes 0 to {self.nodes - 1} are "
+                    f"servers; number switches from {self.nodes} upward"
+                )
 
     @classmethod
     def from_steps(cls, name: str, nodes: int, chunks: int, fabric: Fabric, steps: Sequence[Step]) -> "Schedule":
@@ -249,7 +273,7 @@ class Schedule:
 
     @cached_property
     def facts(self) -> tuple[PhaseFacts, ...]:
-        """What time models need, a row a phase: no step is made for it."""
+        """How much is sent, added and occupied, a row a phase: no step is made for it."""
         return tuple(self._facts(phase) for phase in self.phases)
 
     @cached_property
@@ -264,16 +288,16 @@ class Schedule:
         circuits = phase.circuits
         received = np.bincount(circuits.target, weights=phase.count if phase.add else np.zeros(phase.count.size))
         return PhaseFacts(
-            kind=phase.kind,
             steps=phase.steps,
             share=Fraction(int(phase.count.max(initial=0)), self.chunks),
             reduced=Fraction(int(received.max(initial=0)), self.chunks),
-            transfers=circuits.source.size,
             sent=Fraction(int(phase.count.sum()), self.chunks),
-            segments=int(circuits.segments.max(initial=0)),
-            segments_sent=Fraction(int(phase.count @ circuits.segments), self.chunks),
-            relays=int(circuits.relays.max(initial=0)),
             channels=int(circuits.channel.max(initial=0)) + 1,
-            reconfigures=phase.reconfigures,
-            streamed=phase.streamed,
         )
+
+
+def _check_rows(what: str, *columns: Ints) -> None:
+    """Raise ScheduleError unless all columns have one shape."""
+    shapes = [np.shape(column) for column in columns]
+    if len(set(shapes)) != 1:
+        raise ScheduleError(f"{what} have the shapes {shapes}; give one entry a transfer in each")

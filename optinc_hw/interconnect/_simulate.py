@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from optinc_hw.errors import ScheduleError
 from optinc_hw.interconnect._channels import Channels, channels_of
-from optinc_hw.interconnect._fabrics import Fabric, Ints, SwitchTree, WdmRing
+from optinc_hw.interconnect._fabrics import Fabric, Ints, SwitchTree, WdmRing, require, whole_numbers
 from optinc_hw.interconnect._links import Floats, LinkParameters, check_payload, phase_times, setup_time
 from optinc_hw.interconnect._schedule import Phase, Schedule
 
@@ -32,7 +32,7 @@ class Job:
     slowdown
         How many times longer servers take to send, receive and add, 1 or more: one for all or (nodes,).
     first_channel
-        Added to the wavelengths or transceivers of the schedule.
+        Integer from 0, added to the wavelengths or transceivers of the schedule.
     """
 
     schedule: Schedule
@@ -56,7 +56,8 @@ class Simulation:
     step_finish_s
         (steps,) when the last target of each step has what it receives.
     blocked_s
-        Sum over all transfers of the time for which their nodes were ready but a channel was in use.
+        Sum over all transfers of the time for which their nodes were ready but a channel, or the switches of an
+        exclusive tree, were in use.
     """
 
     finish_s: float
@@ -156,7 +157,7 @@ class _Running:
         self._schedule = schedule
         self._payload = job.payload_bytes
         self._places = np.concatenate([places, channels.size + np.arange(schedule.switches)])
-        self._first_channel = job.first_channel
+        self._first_channel = require(job.first_channel, 0, f"first_channel of {schedule.name}")
         self._channels = channels
         self._links = links
         self._overlap, self._barrier = overlap, barrier
@@ -175,7 +176,6 @@ class _Running:
 
     def run_whole(self) -> None:
         """Do all steps with the switches to itself, after whoever had them before."""
-        self._ready[: self._schedule.nodes] = np.maximum(self._ready[: self._schedule.nodes], self._channels.engine)
         while self.advance():
             pass
         self._channels.engine = float(self._ready.max())
@@ -187,7 +187,7 @@ class _Running:
         if self._barrier and not phase.streamed:
             base = np.full_like(base, self._ready.max())
         pause = setup_time(self._schedule, self._links, changes=phase.reconfigures and self._index == 0)
-        free = self._way.free()
+        free = np.maximum(self._way.free(), self._channels.engine)
         self._blocked += float(np.maximum(free - base, 0.0).sum())
         start = np.maximum(base, free + pause) if self._overlap else np.maximum(base, free) + pause
         if self._barrier and not phase.streamed:
@@ -245,7 +245,7 @@ class _Running:
 def _places(job: Job) -> Ints:
     check_payload(job.payload_bytes)
     nodes, name = job.schedule.nodes, job.schedule.name
-    places = np.arange(nodes) if job.places is None else np.asarray(job.places, dtype=np.int64)
+    places = np.arange(nodes) if job.places is None else whole_numbers(job.places, f"places of {name}")
     if places.shape != (nodes,) or places.min() < 0 or np.unique(places).size != nodes:
         raise ScheduleError(f"places of {name} must be {nodes} different positions from 0, got {job.places!r}")
     if isinstance(job.schedule.fabric, WdmRing) and np.any(np.diff(places) < 0):

@@ -1,5 +1,7 @@
 """In-network aggregation: electrical switches that add, and OptINC."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from optinc_hw.interconnect._fabrics import SwitchTree, require
@@ -44,13 +46,13 @@ def optinc(nodes: int, fan_in: int | None = None) -> Schedule:
     Schedule
         One chunk; two streamed steps a level.  A network serves one job at a time.
     """
-    return _tree("OptINC" if fan_in is None or fan_in >= nodes else "OptINC cascade", nodes, fan_in, exclusive=True)
+    made = _tree("OptINC", nodes, fan_in, exclusive=True)
+    return made if made.switches == 1 else replace(made, name="OptINC cascade")
 
 
 def _tree(name: str, nodes: int, fan_in: int | None, *, exclusive: bool) -> Schedule:
-    require(nodes, 2, f"servers of {name}")
-    width = nodes if fan_in is None else fan_in
-    require(width, 2, f"inputs of a switch of {name}")
+    nodes = require(nodes, 2, f"servers of {name}")
+    width = nodes if fan_in is None else require(fan_in, 2, f"inputs of a switch of {name}")
     level = np.arange(nodes, dtype=np.int64)
     levels: list[Circuits] = []
     parents: list[int] = []

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from optinc_hw.interconnect._fabrics import Crossbar, Ints, WdmRing, require
+from optinc_hw.interconnect._fabrics import Crossbar, Ints, WdmRing
 from optinc_hw.interconnect._layout import Layout
 from optinc_hw.interconnect._schedule import Schedule
 
@@ -17,8 +17,8 @@ def binary_tree(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Schedule:
     fabric
         A WDM ring, of which it uses one wavelength, or a crossbar.
     """
-    require(nodes, 2, "servers of a binary tree")
-    layout = Layout(nodes, fabric)
+    layout = Layout("binary tree", nodes, fabric)
+    nodes = layout.nodes
     spans = [1 << level for level in range((nodes - 1).bit_length())]
     for span in spans:
         target = np.arange(0, nodes - span, 2 * span, dtype=np.int64)
@@ -26,7 +26,7 @@ def binary_tree(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Schedule:
     for span in reversed(spans):
         source = np.arange(0, nodes - span, 2 * span, dtype=np.int64)
         layout.add("broadcast", source, source + span, 0, 1, add=False)
-    return layout.schedule("binary tree", 1)
+    return layout.schedule(chunks=1)
 
 
 def recursive_doubling(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Schedule:  # noqa: B008 - frozen
@@ -41,14 +41,13 @@ def recursive_doubling(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Sc
         A WDM ring or a crossbar.  Pairs at distance d need d wavelengths of a ring (P / 4 at d = P / 2, where they
         use both ways round); what exceeds `WdmRing.wavelengths` goes in rounds, which are steps of their own.
     """
-    require(nodes, 2, "servers of recursive doubling")
-    layout = Layout(nodes, fabric)
-    core = _Core(layout, nodes)
+    layout = Layout("recursive doubling", nodes, fabric)
+    core = _Core(layout)
     core.fold(1)
     for level in range(core.levels):
         core.exchange("exchange", 1 << level, 0, 0, 1, add=True)
     core.unfold(1)
-    return layout.schedule("recursive doubling", 1)
+    return layout.schedule(chunks=1)
 
 
 def halving_doubling(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Schedule:  # noqa: B008 - frozen
@@ -66,15 +65,13 @@ def halving_doubling(nodes: int, fabric: WdmRing | Crossbar = WdmRing()) -> Sche
     Schedule
         P chunks, 2 log2 P steps (two more if P < N; rounds apart) that send 2 (P - 1) / P of the vector.
     """
-    require(nodes, 2, "servers of halving-doubling")
-    layout = Layout(nodes, fabric)
-    lay_halving_doubling(layout, nodes, lanes=1)
-    return layout.schedule("halving-doubling", 1 << (nodes.bit_length() - 1))
+    layout = Layout("halving-doubling", nodes, fabric)
+    return layout.schedule(lay_halving_doubling(layout, lanes=1))
 
 
-def lay_halving_doubling(layout: Layout, nodes: int, lanes: int) -> None:
-    """Lay halving-doubling; successive exchanges take the lanes 0, 1, ..., lanes - 1, 0, ..."""
-    core = _Core(layout, nodes)
+def lay_halving_doubling(layout: Layout, lanes: int) -> int:
+    """Lay halving-doubling; successive exchanges take the lanes 0, 1, ..., lanes - 1, 0, ...; return the chunks."""
+    core = _Core(layout)
     chunks = core.ranks.size
     number = core.fold(chunks)
     halves = []
@@ -92,12 +89,14 @@ def lay_halving_doubling(layout: Layout, nodes: int, lanes: int) -> None:
         core.exchange("all-gather", span, kept, number % lanes, count, add=False)
         number += 1
     core.unfold(chunks, number % lanes)
+    return chunks
 
 
 class _Core:
     """The largest power of two of nodes; each node beyond is folded into the one before it."""
 
-    def __init__(self, layout: Layout, nodes: int) -> None:
+    def __init__(self, layout: Layout) -> None:
+        nodes = layout.nodes
         self._layout = layout
         self.levels = nodes.bit_length() - 1
         self.ranks: Ints = np.arange(1 << self.levels, dtype=np.int64)

@@ -39,23 +39,23 @@ def wrht(nodes: int, wavelengths: int = 64, *, reach: int | None = None, group: 
     ScheduleError
         If the ring cannot carry such groups.
     """
-    require(nodes, 2, "servers of WRHT")
     ring = WdmRing(wavelengths, reach)
-    most = 2 * wavelengths + 1
-    size = group if group is not None else most if reach is None else min(most, 2 * reach + 1)
-    require(size, 2, "nodes of a group of WRHT")
+    layout = Layout("WRHT", nodes, ring)
+    most = 2 * ring.wavelengths + 1
+    size = most if ring.reach is None else min(most, 2 * ring.reach + 1)
+    if group is not None:
+        size = require(group, 2, "nodes of a group of WRHT")
     if size > most:
         raise ScheduleError(
-            f"a group of {size} nodes needs {size // 2} wavelengths of each direction, the ring has {wavelengths}; "
-            f"take groups of at most {most}"
+            f"a group of {size} nodes needs {size // 2} wavelengths of each direction, the ring has "
+            f"{ring.wavelengths}; take groups of at most {most}"
         )
-    layout = Layout(nodes, ring)
-    active = np.arange(nodes, dtype=np.int64)
+    active = np.arange(layout.nodes, dtype=np.int64)
     levels: list[_Gather] = []
     while active.size > size:
         levels.append(_Gather(active, size))
         active = levels[-1].middles
-    exchanges = exchange_wavelengths(active.size) <= wavelengths
+    exchanges = exchange_wavelengths(active.size) <= ring.wavelengths
     if not exchanges:
         levels.append(_Gather(active, active.size))
     for level in levels:
@@ -73,7 +73,7 @@ def wrht(nodes: int, wavelengths: int = 64, *, reach: int | None = None, group: 
             "distribute", level.heads, level.members, 0, 1, add=False, wavelength=level.wavelength,
             direction=-level.direction,
         )  # fmt: skip
-    return layout.schedule("WRHT", 1)
+    return layout.schedule(chunks=1)
 
 
 class _Gather:
