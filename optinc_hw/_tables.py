@@ -249,7 +249,7 @@ def network_table(
 
 
 def comparison_tables(
-    compared: "Comparison", design: "NetworkDesign", loss: "MeshLoss", budget: "LinkBudget"
+    compared: "Comparison", design: "NetworkDesign | None", loss: "MeshLoss", budget: "LinkBudget"
 ) -> tuple[Table, ...]:
     """Return schedules side by side, which one is the fastest at which payload, and what optics it takes."""
     job = compared.training
@@ -264,15 +264,19 @@ def comparison_tables(
     for row in compared.rows:
         joules = ("–" if value is None else with_prefix(value, "J") for value in (row.all_reduce_J, row.step_J))
         rows.add_row(
-            row.name, row.kind, str(row.steps), str(row.lanes), f"{row.traffic:.3f}",
+            row.name, row.kind if row.known else f"{row.kind}, ideal",
+            str(row.steps), str(row.lanes), f"{row.traffic:.3f}",
             with_prefix(row.all_reduce_s, "s"), with_prefix(row.step.total_s, "s"), f"{100 * row.step.share:.1f} %",
             f"{row.speed_up:.2f}", *joules, _batch(row.batch_of_small_share), _batch(row.batch_of_small_gain),
         )  # fmt: skip
     rows.caption = (
         "links: most that a server uses at a time; traffic: most that one sends, in payloads; waiting: of computing, "
         "of the step; energy: of all servers, for an all-reduce and for a step; 5 %, 1 %: batch above which waiting or "
-        "the gain over the ring, is less"
+        "the gain over the ring is less"
     )
+    if not all(row.known for row in compared.rows):
+        what = f"of more than {design.servers} inputs of {design.bits} bits" if design else f"of {job.bits} bits"
+        rows.caption += f"; ideal: no optical network {what} is known, so that it has no energy (–) and is not chosen"
     rows.caption_justify = "left"
     fastest = _table("Fastest by payload", "of", "schedule", "from", "to", numbers=("from", "to"))
     for group, ranges in compared.ranges.items():
@@ -281,8 +285,11 @@ def comparison_tables(
             fastest.add_row("" if number else group, one.name, *ends)
     optics = _table("Optics", "property", "value")
     optics.add_row(
-        "nodes that a wavelength passes", f"{budget.reach} ({budget.available_db:g} dB, {budget.node_db:g} each)"
+        "segments that a wavelength passes", f"{budget.reach} ({budget.available_db:g} dB, {budget.node_db:g} each)"
     )
+    if design is None:
+        optics.add_row("optical network", f"none is known for {job.bits} bits")
+        return (rows, fastest, optics) if compared.ranges else (rows, optics)
     optics.add_row(
         f"optical network ({design.name})", f"{design.servers} servers, {design.bits} bits, {design.mzis:,} MZIs"
     )
@@ -292,11 +299,10 @@ def comparison_tables(
     )  # fmt: skip
     for row in compared.rows:
         if row.optics is not None:
-            power = (
-                f"{with_prefix(row.optics.heaters_W, 'W')} of heaters, {with_prefix(row.optics.gain_W, 'W')} of gain"
-            )
+            watts = {"heaters": row.optics.heaters_W, "gain": row.optics.gain_W, "carriers": row.optics.carriers_W}
+            power = ", ".join(f"{with_prefix(value, 'W')} of {part}" for part, value in watts.items())
             optics.add_row(row.name, f"{row.optics.networks} networks, {power}")
-    return rows, fastest, optics
+    return (rows, fastest, optics) if compared.ranges else (rows, optics)
 
 
 def with_prefix(value: float, unit: str) -> str:
@@ -309,8 +315,10 @@ def with_prefix(value: float, unit: str) -> str:
 
 
 def _batch(samples: float) -> str:
-    """Write a batch; 0 means that it never comes to that."""
-    return "never" if not samples else f"{samples:,.0f}" if samples >= 1 else "below 1"
+    """Write a batch; 0 means that it never comes to that, inf that it always does."""
+    if samples in (0.0, math.inf):
+        return "always" if samples else "never"
+    return f"{samples:,.0f}" if samples >= 1 else "below 1"
 
 
 def doctor_tables(diagnosis: "Diagnosis") -> tuple[Table, ...]:

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import pytest
 
 from optinc_hw.errors import ComparisonError
-from optinc_hw.interconnect import LinkParameters, ring, step_time, wrht
+from optinc_hw.interconnect import LinkParameters, ring, wrht
 from optinc_hw.interconnect.comparison import (
     Network,
     NetworkDesign,
@@ -137,6 +137,41 @@ def test_the_verdict_says_whether_it_is_worth_it(batch, phrase):
     assert compared.gain <= compared.baseline.step.share
 
 
+def test_the_verdict_says_how_much_longer_the_best_takes():
+    """A tree of 4 takes 4 x 2 ms, a ring 3 ms: 5 ms more, of 4 ms or of 1.003 s."""
+    longer = compare(job(), 4, BARE, names=("wdm-tree",))
+    assert longer.gain == pytest.approx(-5 / 4, rel=1e-3)
+    assert longer.verdict.startswith("Nothing is gained")
+    assert longer.verdict.endswith("and the best, wdm-tree, lengthens it by 125.0 %.")
+    little = compare(job(1000.0), 4, BARE, names=("wdm-tree",))
+    assert little.verdict.startswith("There is little to gain")
+    assert little.verdict.endswith("the best, wdm-tree, lengthens it by 0.5 %.")
+
+
+def test_where_computing_takes_no_time_every_batch_waits():
+    compared = compare(job(sample_s=1e-18), 4, BARE, names=("ring", "optinc"))
+    ring, optinc = compared.rows
+    assert (ring.batch_of_small_share, ring.batch_of_small_gain) == (math.inf, 0.0)
+    assert (optinc.batch_of_small_share, optinc.batch_of_small_gain) == (math.inf, math.inf)
+    assert "Less than 1 % is gained at no batch." in compared.verdict
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_gain_and_share_fall_with_the_batch(overlap):
+    """So that one batch divides those that are worth it from the others."""
+    training = Training.of(find_workload("resnet50"), 1.0)
+    batches = [2.0**power for power in range(-8, 16)]
+    base, *others = build_systems(64, names=("ring", "halving", "switch", "wdm-slices", "wrht", "oddl"))
+    for system in others:
+        ours, rings = (
+            [training_step(replace(training, batch=batch), one.time, overlap=overlap) for batch in batches]
+            for one in (system, base)
+        )
+        gains = [max(0.0, 1.0 - one.total_s / ring.total_s) for one, ring in zip(ours, rings, strict=True)]
+        assert all(one >= other - 1e-12 for one, other in pairwise(gains)), system.name
+        assert all(one.share >= other.share - 1e-12 for one, other in pairwise(ours)), system.name
+
+
 def test_the_verdict_names_what_packet_switches_can_do():
     compared = compare(job(), 4, Network(), names=("ring", "switch", "optinc"))
     assert "Packet switches alone come within 0.1 % of that: switch." in compared.verdict
@@ -169,11 +204,6 @@ def test_a_measured_step_counts_as_it_is():
     assert training_step(training, lambda _: 0.1).total_s == pytest.approx(0.3)
 
 
-def test_times_are_those_of_the_schedules():
-    for system in build_systems(12):
-        assert system.time(1e6) == step_time(system.schedule, 1e6, system.links, overlap=system.overlap)
-
-
 def test_pictures_show_every_schedule_and_leave_settings_alone():
     before = dict(mpl.rcParams)
     names = ("ring", "wrht", "oddl", "optinc", "optinc-cascade")
@@ -182,8 +212,9 @@ def test_pictures_show_every_schedule_and_leave_settings_alone():
     compared = compare(training, 16, network, names=names, design=DESIGN)
     systems = build_systems(16, network, names)
     times, shares = plot_times(systems, 1e8), plot_shares(compared, systems)
-    assert [line.get_label() for line in times.axes[0].lines][:5] == list(names)
-    assert [line.get_label() for line in shares.axes[0].lines][:5] == list(names)
+    labels = ["ring", "wrht", "oddl", "optinc (ideal)", "optinc-cascade"]
+    assert [line.get_label() for line in times.axes[0].lines][:5] == labels
+    assert [line.get_label() for line in shares.axes[0].lines][:5] == labels
     winners = plot_winners(network, 1e8, names)
     assert [axes.get_title() for axes in winners.axes] == [
         "all schedules", "servers add: nothing is summed on the way", "WDM ring"

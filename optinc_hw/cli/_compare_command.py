@@ -1,5 +1,6 @@
 """The command that compares ways of all-reducing on a training job."""
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -12,6 +13,8 @@ from optinc_hw.cli._options import JsonFlag
 from optinc_hw.cli._terminal import note, reported, show
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from optinc_hw.interconnect.comparison import Comparison, Network, NetworkDesign, Server, Training
 
 Design = Literal["published", "chain"]
@@ -43,7 +46,8 @@ def compare(
     utilisation: Annotated[float, typer.Option(min=1e-3, max=1.0, help="Part of the peak that is reached.")] = 0.6,
     wavelengths: Annotated[int, typer.Option(min=1, help="Of each direction of a WDM ring.")] = 64,
     reach: Annotated[
-        int | None, typer.Option(min=1, metavar="NODES", help="Nodes that light passes; default: no limit.")
+        int | None,
+        typer.Option(min=1, metavar="SEGMENTS", help="Segments until light is regenerated; default: no limit."),
     ] = None,
     reconfiguration: Annotated[float, typer.Option(min=0.0, metavar="US", help="Of a WDM ring's circuits, us.")] = 25.0,
     every_step: Annotated[
@@ -68,6 +72,8 @@ def compare(
         from optinc_hw._tables import comparison_tables
         from optinc_hw.interconnect.comparison import LinkBudget, MeshLoss, Network, Server
 
+        if plot is not None:
+            _make_folder(plot)
         training = _training(model, module, step_time, batch, Server(1e12 * peak, utilisation), bits)
         network = Network(
             rate_bps=1e9 * bandwidth, rated=rated, wavelengths=wavelengths, reach=reach,
@@ -78,7 +84,7 @@ def compare(
         content: list[dict[str, Any]] = []
         for count in nodes or [_NODES]:
             optical = network_design(count, bits, design)
-            suited = replace(network, fan_in=optical.servers)
+            suited = _suited(network, optical)
             compared = _compared(training, count, suited, names, optical, overlap=overlap)
             content.append(_content(compared, optical))
             if not as_json:
@@ -86,14 +92,17 @@ def compare(
                 show(False, {}, *tables)
                 typer.echo(f"{compared.verdict}\n")
             if plot is not None:
-                _draw(compared, suited, names, plot, first=len(content) == 1)
+                _draw(compared, suited, names, plot)
+        if plot is not None:
+            largest = network_design(_MOST_NODES, bits, design)
+            _draw_winners(_suited(network, largest), training.payload_bytes, names, plot)
         if as_json:
             show(True, {"comparisons": content})
         note("times are those of models with stated assumptions: docs/explanation/worth_it.md")
 
 
-def network_design(nodes: int, bits: int, design: Design) -> "NetworkDesign":
-    """Return the optical network that serves N servers, or that a cascade for them is made of."""
+def network_design(nodes: int, bits: int, design: Design) -> "NetworkDesign | None":
+    """Return the network that serves N servers, or that cascades are made of; None if none has so many bits."""
     from optinc_hw.interconnect.comparison import NetworkDesign
     from optinc_hw.onn import SCENARIOS, CellChain, build_cell
 
@@ -101,7 +110,9 @@ def network_design(nodes: int, bits: int, design: Design) -> "NetworkDesign":
         divisor, servers = (4, 4) if nodes <= 4 else (16, 16)
         chain = CellChain(build_cell(divisor), servers, bits)
         return NetworkDesign("chain of cells", servers, bits, chain.sizes, frozenset(), chain.mzis("svd"), chain.count)
-    fitting = [one for one in SCENARIOS if one.bits >= min(bits, 16)]
+    fitting = [one for one in SCENARIOS if one.bits >= bits]
+    if not fitting:
+        return None
     scenario = next((one for one in fitting if one.bits == fitting[0].bits and one.servers >= nodes), None)
     scenario = scenario or max((one for one in fitting if one.bits == fitting[0].bits), key=lambda one: one.servers)
     layers = scenario.approximated[0]
@@ -123,7 +134,7 @@ def _training(
     if model is not None and module is not None:
         raise typer.BadParameter("give --model or --module, not both")
     if module is None:
-        workload = find_workload(model or "resnet50")
+        workload = find_workload("resnet50" if model is None else model)
     else:
         sys.path.insert(0, str(Path.cwd()))  # an installed command does not look where it is called
         try:
@@ -142,22 +153,28 @@ def _training(
 
 
 def _compared(
-    training: "Training", nodes: int, network: "Network", names: Sequence[str] | None, design: "NetworkDesign", *,
-    overlap: bool,
+    training: "Training", nodes: int, network: "Network", names: Sequence[str] | None, design: "NetworkDesign | None",
+    *, overlap: bool,
 ) -> "Comparison":  # fmt: skip
     from optinc_hw.interconnect.comparison import compare as compare_schedules
 
     return compare_schedules(training, nodes, network, names=names, overlap=overlap, design=design)
 
 
-def _content(compared: "Comparison", design: "NetworkDesign") -> dict[str, Any]:
+def _suited(network: "Network", design: "NetworkDesign | None") -> "Network":
+    return replace(network, fan_in=None if design is None else design.servers)
+
+
+def _content(compared: "Comparison", design: "NetworkDesign | None") -> dict[str, Any]:
     rows = [
         {
-            "schedule": row.name, "network": row.kind, "steps": row.steps, "links": row.lanes, "traffic": row.traffic,
+            "schedule": row.name, "network": row.kind, "known": row.known, "steps": row.steps,
+            "links": row.lanes, "traffic": row.traffic,
             "all_reduce_s": row.all_reduce_s, "compute_s": row.step.compute_s, "waiting_s": row.step.exposed_s,
             "step_s": row.step.total_s, "waiting_share": row.step.share, "speed_up": row.speed_up,
-            "all_reduce_J": row.all_reduce_J, "step_J": row.step_J, "batch_of_small_share": row.batch_of_small_share,
-            "batch_of_small_gain": row.batch_of_small_gain,
+            "all_reduce_J": row.all_reduce_J, "step_J": row.step_J,
+            "batch_of_small_share": _finite(row.batch_of_small_share),
+            "batch_of_small_gain": _finite(row.batch_of_small_gain),
             "optics": None if row.optics is None else {**asdict(row.optics), "total_W": row.optics.total_W},
         }
         for row in compared.rows
@@ -168,8 +185,9 @@ def _content(compared: "Comparison", design: "NetworkDesign") -> dict[str, Any]:
         "overlap": compared.overlap,
         "rows": rows,
         "fastest": {group: [asdict(one) for one in ranges] for group, ranges in compared.ranges.items()},
-        "optical_network": {
-            "name": design.name, "servers": design.servers, "mzis": design.mzis, "columns": design.columns,
+        "optical_network": None if design is None else {
+            "name": design.name, "servers": design.servers, "bits": design.bits, "mzis": design.mzis,
+            "columns": design.columns,
         },
         "best": compared.best.name,
         "gain": compared.gain,
@@ -177,28 +195,51 @@ def _content(compared: "Comparison", design: "NetworkDesign") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _draw(
-    compared: "Comparison", network: "Network", names: Sequence[str] | None, folder: Path, *, first: bool
-) -> None:
-    from optinc_hw.interconnect.comparison import (
-        build_systems,
-        plot_energy,
-        plot_shares,
-        plot_times,
-        plot_winners,
-    )
+def _finite(batch: float) -> float | None:
+    """Return a batch for JSON, which has no infinity: null stands for it."""
+    return batch if batch < math.inf else None
 
-    folder.mkdir(parents=True, exist_ok=True)
+
+def _make_folder(folder: Path) -> None:
+    from optinc_hw.errors import ComparisonError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ComparisonError(f"folder {folder} for pictures cannot be made ({error}); name another") from error
+
+
+def _draw(compared: "Comparison", network: "Network", names: Sequence[str] | None, folder: Path) -> None:
+    from optinc_hw.interconnect.comparison import build_systems, plot_energy, plot_shares, plot_times
+
     systems = build_systems(compared.nodes, network, names)
-    payload, count = compared.training.payload_bytes, compared.nodes
-    pictures = {
-        f"times_{count}": plot_times(systems, payload),
-        f"shares_{count}": plot_shares(compared, systems),
-        f"energy_{count}": plot_energy(compared),
-    }
-    if first:
-        pictures["fastest"] = plot_winners(network, payload, names)
-    for name, figure in pictures.items():
-        path = folder / f"{name}.png"
+    count = compared.nodes
+    _save(plot_times(systems, compared.training.payload_bytes), folder / f"times_{count}.png")
+    _save(plot_shares(compared, systems), folder / f"shares_{count}.png")
+    if any(row.energy is not None for row in compared.rows):
+        _save(plot_energy(compared), folder / f"energy_{count}.png")
+    else:
+        without = ", ".join(row.name for row in compared.rows)
+        note(f"no picture of energies: that of {without} is not known for {count} servers")
+
+
+def _draw_winners(network: "Network", payload: float, names: Sequence[str] | None, folder: Path) -> None:
+    from optinc_hw.errors import ComparisonError
+    from optinc_hw.interconnect.comparison import plot_winners
+
+    try:
+        figure = plot_winners(network, payload, names)
+    except ComparisonError as error:
+        note(f"no picture of the fastest: {error}")
+    else:
+        _save(figure, folder / "fastest.png")
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    from optinc_hw.errors import ComparisonError
+
+    try:
         figure.savefig(path, dpi=120)
-        note(f"picture: {path}")
+    except OSError as error:
+        raise ComparisonError(f"picture {path} cannot be written ({error}); name another folder") from error
+    note(f"picture: {path}")

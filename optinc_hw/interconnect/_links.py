@@ -47,7 +47,7 @@ class LinkParameters:
     Raises
     ------
     ScheduleError
-        If a rate is not positive, or a delay negative or not finite.
+        If a rate is not positive, that of links or a delay not finite, or a delay negative.
     """
 
     rate_bps: float = 25e9
@@ -66,7 +66,9 @@ class LinkParameters:
             value = getattr(self, field.name)
             if field.name == "setup":
                 good, limit = value in ("every_step", "on_change"), "'every_step' or 'on_change'"
-            elif field.name.endswith("ps"):
+            elif field.name == "rate_bps":
+                good, limit = 0 < value < math.inf, "positive and finite"
+            elif field.name == "reduce_Bps":
                 good, limit = value > 0, "positive"
             else:
                 good, limit = 0 <= value < math.inf, "0 or more and finite"

@@ -1,8 +1,10 @@
 """Schedules side by side on one training job, and whether any of them is worth it."""
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from optinc_hw.errors import ComparisonError
 from optinc_hw.interconnect.comparison._energy import (
     Energy,
     EnergyParameters,
@@ -16,7 +18,7 @@ from optinc_hw.interconnect.comparison._systems import BASELINE, Network, System
 from optinc_hw.interconnect.comparison._training import Training, TrainingStep, training_step
 
 SMALL_SHARE, SMALL_GAIN = 0.05, 0.01
-_LARGEST_BATCH = 1e12
+_SMALLEST_BATCH, _LARGEST_BATCH = 1e-6, 1e12
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Row:
 
     Parameters
     ----------
-    name, kind
-        Of the system.
+    name, kind, known
+        Of the system; what is not `known` is an ideal, and never the best.
     steps
         Steps of one all-reduce.
     lanes
@@ -40,17 +42,20 @@ class Row:
     speed_up
         Step of the baseline over this one.
     energy
-        Of one all-reduce, all servers; ``None`` for optical networks of which no design is known.
+        Of one all-reduce, all servers; ``None`` for optical networks that are ideals, or if no design was given.
     optics
         Of optical networks.
     batch_of_small_share
-        Samples a server and step above which computing waits less than 5 % of the step; 0 if it never waits longer.
+        Samples a server and step above which computing waits less than 5 % of the step; 0 if it never waits longer,
+        ``inf`` if it still does with 10^12 samples.
     batch_of_small_gain
-        Samples above which steps are less than 1 % shorter than the baseline's; 0 if they never are shorter by more.
+        Samples above which steps are less than 1 % shorter than the baseline's; 0 if they never are shorter by more,
+        ``inf`` if they still are with 10^12 samples.
     """
 
     name: str
     kind: str
+    known: bool
     steps: int
     lanes: int
     traffic: float
@@ -90,7 +95,8 @@ class Comparison:
     rows
         One a schedule.
     ranges
-        Which of them wins at which payload: of all, of those in which servers add, and of those on a WDM ring.
+        Which of them wins at which payload: of all, of those in which servers add, and of those on a WDM ring; ideals
+        do not take part.
     """
 
     nodes: int
@@ -102,12 +108,13 @@ class Comparison:
 
     @property
     def best(self) -> Row:
-        """The row of the shortest step; the first of equal ones."""
-        return min(self.rows, key=lambda row: row.step.total_s)
+        """The row of the shortest step whose network can be built, the first of equal ones; else the baseline."""
+        built = (row for row in self.rows if row.known)
+        return min(built, key=lambda row: row.step.total_s, default=self.baseline)
 
     @property
     def gain(self) -> float:
-        """Part by which the best step is shorter than the baseline's; negative if none is."""
+        """Part by which the best step is shorter than the baseline's; negative if it is longer."""
         return 1.0 - self.best.step.total_s / self.baseline.step.total_s
 
     @property
@@ -116,15 +123,19 @@ class Comparison:
         share = self.baseline.step.share
         waits = f"computing waits for the {self.baseline.name} {_percent(share)} of the step"
         limit = f"no schedule can shorten it by more than {_percent(share)}"
-        gained = _percent(max(0.0, self.gain))
+        if not any(row.known for row in self.rows):
+            names = ", ".join(row.name for row in self.rows)
+            return f"There is nothing to choose: {waits}, and the optical networks of {names} are ideals."
+        gained = f"{'shortens' if self.gain >= 0.0 else 'lengthens'} it by {_percent(abs(self.gain))}"
         if share < SMALL_SHARE:
-            return f"There is little to gain: {waits}, so {limit}; the best, {self.best.name}, does by {gained}."
+            return f"There is little to gain: {waits}, so {limit}; the best, {self.best.name}, {gained}."
         if self.gain < SMALL_GAIN:
-            return f"Nothing is gained: {waits}, and the best, {self.best.name}, shortens it by {gained} only."
+            return f"Nothing is gained: {waits}, and the best, {self.best.name}, {gained}."
+        batch = self.best.batch_of_small_gain
+        above = f"above {batch:,.0f} {self.training.sample}s a server and step" if batch < math.inf else "at no batch"
         return (
-            f"{self.best.name} shortens the step by {gained}: {waits}, and {limit}. "
-            f"Less than 1 % is gained above {self.best.batch_of_small_gain:,.0f} {self.training.sample}s "
-            f"a server and step.{self._without_optics}"
+            f"{self.best.name} shortens the step by {_percent(self.gain)}: {waits}, and {limit}. "
+            f"Less than 1 % is gained {above}.{self._without_optics}"
         )
 
     @property
@@ -135,7 +146,7 @@ class Comparison:
             return ""
         rival = min(packet, key=lambda row: row.step.total_s)
         left = 1.0 - self.best.step.total_s / rival.step.total_s
-        return f" Packet switches alone come within {_percent(max(0.0, left))} of that: {rival.name}."
+        return f" Packet switches alone come within {_percent(left)} of that: {rival.name}."
 
 
 def compare(
@@ -158,17 +169,21 @@ def compare(
     overlap
         Whether buckets are sent while the backward pass goes on (`training_step`).
     design
-        Optical network, for the energy of OptINC; none is counted if ``None``.
+        Optical network, for the energy of OptINC; none is counted if ``None``.  Its inputs are the network's
+        ``fan_in``.
     energies, loss
         The defaults of `EnergyParameters` and `MeshLoss` if ``None``.
 
     Raises
     ------
     ComparisonError
-        If a name is unknown.
+        If a name is unknown, or the design does not fit the network or the job.
     ScheduleError
         If a schedule cannot be built on the network.
     """
+    network = Network() if network is None else network
+    if design is not None:
+        _check_design(design, network, training)
     systems = build_systems(nodes, network, names)
     base = next((one for one in systems if one.name == BASELINE), None) or build_systems(nodes, network, [BASELINE])[0]
     parts = energies or EnergyParameters(), loss or MeshLoss(), design
@@ -179,14 +194,27 @@ def compare(
 
     rows = tuple(row(system) for system in systems)
     baseline = next((one for one in rows if one.name == BASELINE), None) or row(base)
-    return Comparison(nodes, training, overlap, baseline, rows, _ranges(systems))
+    return Comparison(nodes, training, overlap, baseline, rows, _ranges([one for one in systems if one.known]))
 
 
-def _ranges(systems: tuple[System, ...]) -> dict[str, tuple[Range, ...]]:
+def _check_design(design: NetworkDesign, network: Network, training: Training) -> None:
+    if design.servers != network.fan_in:
+        raise ComparisonError(
+            f"{design.name} has {design.servers} inputs, but fan_in of the network is {network.fan_in}; "
+            f"give Network(fan_in={design.servers})"
+        )
+    if design.bits < training.bits:
+        raise ComparisonError(
+            f"{design.name} carries codes of {design.bits} bits, but gradients of {training.name} have "
+            f"{training.bits}; give a wider design, or None"
+        )
+
+
+def _ranges(systems: Sequence[System]) -> dict[str, tuple[Range, ...]]:
     groups = {
         "all": systems,
-        "servers add": tuple(one for one in systems if not one.adds_on_the_way),
-        "WDM ring": tuple(one for one in systems if one.kind == "WDM ring"),
+        "servers add": [one for one in systems if not one.adds_on_the_way],
+        "WDM ring": [one for one in systems if one.kind == "WDM ring"],
     }
     return {name: fastest_ranges(group) for name, group in groups.items() if group}
 
@@ -210,6 +238,7 @@ def _row(
     return Row(
         name=system.name,
         kind=system.kind,
+        known=system.known,
         steps=schedule.step_count,
         lanes=system.lanes,
         traffic=float(schedule.traffic),
@@ -227,7 +256,7 @@ def _energy(system: System, payload_bytes: float, parts: _Parts) -> tuple[Energy
     energies, loss, design = parts
     optics = None
     if system.kind == "OptINC":
-        if design is None or design.servers < max(fact.reduced for fact in system.schedule.facts):
+        if design is None or not system.known:
             return None, None
         optics = optical_power(system.schedule, system.links.rate_bps, design, energies, loss)
     electrical = system.kind == "packet"
@@ -235,13 +264,12 @@ def _energy(system: System, payload_bytes: float, parts: _Parts) -> tuple[Energy
 
 
 def _last_batch(holds: Callable[[float], bool]) -> float:
-    """Return the largest batch at which a condition holds that holds for small ones, and 0 if for none."""
-    low, high = 1e-6, _LARGEST_BATCH
+    """Return up to which batch a condition holds that holds for small ones: 0 if for none, inf if for all."""
+    low, high = _SMALLEST_BATCH, _LARGEST_BATCH
     if not holds(low):
-        # With overlap small batches gain nothing that is measured in parts of a step, larger ones may.
-        low = next((batch for batch in (10.0**power for power in range(-5, 12)) if holds(batch)), 0.0)
-        if not low:
-            return 0.0
+        return 0.0
+    if holds(high):
+        return math.inf
     for _ in range(100):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if holds(middle) else (low, middle)

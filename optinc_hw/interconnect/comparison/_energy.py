@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from optinc_hw.errors import ComparisonError
 from optinc_hw.interconnect._fabrics import SwitchTree
 from optinc_hw.interconnect._schedule import PhaseFacts, Schedule
+from optinc_hw.interconnect.comparison._checks import check_not_negative, check_positive
 from optinc_hw.interconnect.comparison._optics import MeshLoss, NetworkDesign
 
 
@@ -46,9 +47,8 @@ class EnergyParameters:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0.0 <= value < math.inf or (field.name == "lane_bps" and not value):
-                raise ComparisonError(f"{field.name} of energies must be 0 or more and finite, got {value!r}")
+            check = check_positive if field.name == "lane_bps" else check_not_negative
+            check(f"{field.name} of energies", getattr(self, field.name))
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optinc_hw.errors import ComparisonError
 from optinc_hw.interconnect.comparison._compare import SMALL_SHARE, Comparison, remembered
 from optinc_hw.interconnect.comparison._payloads import fastest_ranges
 from optinc_hw.interconnect.comparison._systems import (
     Network,
     System,
-    build_systems,
+    known_systems,
     log_payloads,
     system_kinds,
     system_names,
@@ -36,7 +37,7 @@ _MOST_NODES = 4096
 
 
 def plot_times(systems: Sequence[System], payload_bytes: float) -> "Figure":
-    """Draw the time of an all-reduce against the payload, and beside it over the shortest one.
+    """Draw the time of an all-reduce against the payload, and beside it over the shortest one that is no ideal.
 
     Parameters
     ----------
@@ -51,18 +52,21 @@ def plot_times(systems: Sequence[System], payload_bytes: float) -> "Figure":
 
     payloads = np.array(log_payloads(_LOW, _HIGH, a_decade=8))
     times = np.array([[system.time(payload) for payload in payloads] for system in systems])
+    built = times[[system.known for system in systems]]
+    ratios = times / (built if built.size else times).min(axis=0)
     with style():
         figure = Figure(figsize=(13.0, 5.6))
         absolute, relative = figure.subplots(1, 2)
-        for system, line, look in zip(systems, times, _looks(systems), strict=True):
-            absolute.loglog(payloads / 1e6, 1e3 * line, label=system.name, **look)
-            relative.loglog(payloads / 1e6, line / times.min(axis=0), **look)
+        for system, line, ratio, look in zip(systems, times, ratios, _looks(systems), strict=True):
+            absolute.loglog(payloads / 1e6, 1e3 * line, label=_label(system), **look)
+            relative.loglog(payloads / 1e6, ratio, **look)
         for axes in (absolute, relative):
             axes.axvline(payload_bytes / 1e6, color=GREY, lw=1, ls="--")
             axes.set_xlabel("payload of a server (MB); dashed: this job")
             axes.set_xlim(payloads[0] / 1e6, payloads[-1] / 1e6)
         absolute.set(ylabel="time of an all-reduce (ms)", title="Time")
-        relative.set(ylabel="time over that of the fastest", title="Over the fastest", ylim=(0.9, 1e3))
+        relative.set(ylabel="time over that of the fastest", title="Over the fastest")
+        relative.set_ylim(0.9 * ratios.min(), 1.2 * ratios.max())
         figure.legend(loc="outside right center", title="hue: network")
         figure.suptitle(f"{systems[0].schedule.nodes} servers")
         return figure
@@ -94,7 +98,7 @@ def plot_shares(comparison: Comparison, systems: Sequence[System]) -> "Figure":
                 training_step(replace(job, batch=float(batch)), time, overlap=comparison.overlap).share
                 for batch in batches
             ]
-            axes.semilogx(batches, 100.0 * np.array(shares), label=system.name, **look)
+            axes.semilogx(batches, 100.0 * np.array(shares), label=_label(system), **look)
         axes.axhline(100.0 * SMALL_SHARE, color=GREY, lw=1)
         axes.annotate(
             "5 %: little to gain below", (1.0, 100.0 * SMALL_SHARE), (-4, 3), xycoords=("axes fraction", "data"),
@@ -114,6 +118,8 @@ def plot_shares(comparison: Comparison, systems: Sequence[System]) -> "Figure":
 def plot_winners(network: Network, payload_bytes: float, names: Sequence[str] | None = None) -> "Figure":
     """Draw which schedule is the fastest, over servers and payload: of all, and of those in which servers add.
 
+    Ideals do not take part (`System.known`); numbers of servers for which nothing is left are not shown.
+
     Parameters
     ----------
     network
@@ -122,13 +128,24 @@ def plot_winners(network: Network, payload_bytes: float, names: Sequence[str] | 
         Marked: that of the job.
     names
         As in `build_systems`.
+
+    Raises
+    ------
+    ComparisonError
+        If nothing is left for any number of servers.
     """
     from matplotlib.figure import Figure
 
     from optinc_hw._style import GREY, style
 
-    counts = [1 << power for power in range(1, _MOST_NODES.bit_length())]
-    built = [build_systems(nodes, network, names) for nodes in counts]
+    sizes = [1 << power for power in range(1, _MOST_NODES.bit_length())]
+    left = {nodes: known_systems(nodes, network, names) for nodes in sizes}
+    counts = [nodes for nodes, systems in left.items() if systems]
+    if not counts:
+        raise ComparisonError(
+            f"no schedule of {', '.join(names or ())} can be built for up to {_MOST_NODES} servers; name others"
+        )
+    built = [left[nodes] for nodes in counts]
     picks: dict[str, Callable[[System], bool]] = {
         "all schedules": lambda _: True,
         "servers add: nothing is summed on the way": lambda one: not one.adds_on_the_way,
@@ -153,26 +170,38 @@ def plot_energy(comparison: Comparison) -> "Figure":
     Parameters
     ----------
     comparison
-        Rows without a known energy are left out.
+        Rows without a known energy are left out, and named below.
+
+    Raises
+    ------
+    ComparisonError
+        If no row has one.
     """
     from matplotlib.figure import Figure
 
     from optinc_hw._style import BLUE, GREEN, ORANGE, style
 
     rows = [row for row in comparison.rows if row.energy is not None]
-    parts = (("transceivers", BLUE, 0.27), ("packet switches", GREEN, 0.0), ("heaters, gain, circuits", ORANGE, -0.27))
+    if not rows:
+        raise ComparisonError("no schedule has a known energy; add one whose network can be built")
+    unknown = ", ".join(row.name for row in comparison.rows if row.energy is None)
+    parts = (
+        ("transceivers", BLUE, 0.27), ("packet switches", GREEN, 0.0),
+        ("heaters, carriers, gain, circuits", ORANGE, -0.27),
+    )  # fmt: skip
     with style():
-        figure = Figure(figsize=(9.6, 1.4 + 0.36 * max(1, len(rows))))
+        figure = Figure(figsize=(9.6, 1.6 + 0.36 * len(rows)))
         axes = figure.subplots()
         places = np.arange(len(rows))[::-1]
         values = np.array([
             (row.energy.transceivers_J, row.energy.switches_J, row.energy.standing_W * row.all_reduce_s)
             for row in rows if row.energy is not None
-        ]).reshape(-1, 3)  # fmt: skip
+        ])  # fmt: skip
         for column, (label, colour, offset) in enumerate(parts):
             axes.barh(places + offset, values[:, column], 0.26, color=colour, label=label)
         least = values[values > 0.0].min(initial=1.0)
-        axes.set(xscale="log", xlim=(least / 3.0, None), xlabel="J of one all-reduce, all servers together")
+        left_out = f"\nnot known: {unknown}" if unknown else ""
+        axes.set(xscale="log", xlim=(least / 3.0, None), xlabel=f"J of one all-reduce, all servers together{left_out}")
         axes.set_yticks(places, [row.name for row in rows])
         axes.grid(visible=False, axis="y")
         axes.margins(y=0.01)
@@ -180,6 +209,10 @@ def plot_energy(comparison: Comparison) -> "Figure":
         job = comparison.training
         axes.set_title(f"{job.name}, {job.payload_bytes / 1e6:,.1f} MB, {comparison.nodes} servers")
         return figure
+
+
+def _label(system: System) -> str:
+    return system.name if system.known else f"{system.name} (ideal)"
 
 
 def _looks(systems: Sequence[System]) -> list[dict[str, Any]]:  # Any: matplotlib's properties

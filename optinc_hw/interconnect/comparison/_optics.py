@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from optinc_hw.errors import ComparisonError
+from optinc_hw.interconnect.comparison._checks import check_not_negative, check_positive, check_whole
 
 
 @dataclass(frozen=True)
 class LinkBudget:
     """Powers and losses of a wavelength on a ring.
 
-    Defaults are illustrative; they give the reach of 8 nodes of the WRHT author's later public study (LHAS: reference
-    parameters), whose losses are not published.
+    Defaults are illustrative; they give the reach of 8 segments of the WRHT author's later public study (LHAS:
+    reference parameters), whose losses are not published.
 
     Parameters
     ----------
@@ -25,7 +26,12 @@ class LinkBudget:
     margin_db
         Kept for ageing and crosstalk.
     node_db
-        Insertion loss of each node that is passed, with its segment of fibre.
+        Insertion loss of a segment: its fibre and the node at its end.
+
+    Raises
+    ------
+    ComparisonError
+        If a power is not finite or a loss out of range.
     """
 
     laser_dbm: float = 10.0
@@ -35,14 +41,16 @@ class LinkBudget:
     node_db: float = 2.0
 
     def __post_init__(self) -> None:
+        for name in ("laser_dbm", "sensitivity_dbm"):
+            if not math.isfinite(getattr(self, name)):
+                raise ComparisonError(f"{name} of a link must be finite, got {getattr(self, name)!r} dBm")
         for name in ("coupling_db", "margin_db"):
-            _loss(f"{name} of a link", getattr(self, name))
-        if not 0.0 < self.node_db < math.inf:
-            raise ComparisonError(f"node_db of a link must be positive and finite, got {self.node_db!r} dB")
+            check_not_negative(f"{name} of a link", getattr(self, name), " dB")
+        check_positive("node_db of a link", self.node_db, " dB")
 
     @property
     def available_db(self) -> float:
-        """What may be lost in nodes."""
+        """What may be lost in segments."""
         return self.laser_dbm - self.sensitivity_dbm - self.coupling_db - self.margin_db
 
     @property
@@ -57,7 +65,7 @@ class LinkBudget:
         segments = math.floor(self.available_db / self.node_db + 1e-9)
         if segments < 1:
             raise ComparisonError(
-                f"{self.available_db:g} dB are left for nodes of {self.node_db:g} dB: light reaches no neighbour; "
+                f"{self.available_db:g} dB are left for segments of {self.node_db:g} dB: light reaches no neighbour; "
                 "raise the laser's power or lower the losses"
             )
         return segments
@@ -65,8 +73,7 @@ class LinkBudget:
 
 def splitting_loss_db(branches: int) -> float:
     """Return 10 log10 N: what each of N outputs of a passive splitter, or input of a combiner, loses at least."""
-    if branches < 1:
-        raise ComparisonError(f"a splitter has 1 branch or more, got {branches!r}")
+    check_whole("branches of a splitter", branches, 1)
     return 10.0 * math.log10(branches)
 
 
@@ -91,6 +98,11 @@ class NetworkDesign:
     passes
         How often light is detected and sent anew through such layers, as by cells of a chain; their depth does not
         add up.
+
+    Raises
+    ------
+    ComparisonError
+        Naming the field that is out of range.
     """
 
     name: str
@@ -100,6 +112,19 @@ class NetworkDesign:
     approximated: frozenset[int]
     mzis: int
     passes: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("servers", 2), ("bits", 1), ("mzis", 0), ("passes", 1)):
+            check_whole(f"{name} of an optical network", getattr(self, name), least)
+        if len(self.sizes) < 2 or min(self.sizes) < 1:
+            raise ComparisonError(
+                f"sizes of an optical network must be two or more, each 1 or more, got {self.sizes!r}"
+            )
+        layers = range(1, len(self.sizes))
+        if not self.approximated <= set(layers):
+            raise ComparisonError(
+                f"approximated layers must be among 1 to {layers[-1]}, got {sorted(self.approximated)}"
+            )
 
     @property
     def symbols(self) -> int:
@@ -139,10 +164,9 @@ class MeshLoss:
     budget_db: float = 10.0
 
     def __post_init__(self) -> None:
-        _loss("column_db of a mesh", self.column_db)
-        _loss("budget_db of a mesh", self.budget_db)
-        if not 0.0 < self.gain_db < math.inf:
-            raise ComparisonError(f"gain_db of a stage must be positive and finite, got {self.gain_db!r} dB")
+        check_not_negative("column_db of a mesh", self.column_db, " dB")
+        check_not_negative("budget_db of a mesh", self.budget_db, " dB")
+        check_positive("gain_db of a stage", self.gain_db, " dB")
 
     def loss_db(self, design: NetworkDesign) -> float:
         """Return the loss of averaging N servers, of the layers, and of copying the result to N servers."""
@@ -151,8 +175,3 @@ class MeshLoss:
     def gain_stages(self, design: NetworkDesign) -> int:
         """Return how many gain stages light must pass."""
         return max(0, math.ceil((self.loss_db(design) - self.budget_db) / self.gain_db - 1e-9))
-
-
-def _loss(name: str, value: float) -> None:
-    if not 0.0 <= value < math.inf:
-        raise ComparisonError(f"{name} must be 0 or more and finite, got {value!r} dB")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optinc_hw.errors import ComparisonError
 from optinc_hw.interconnect._links import Floats
 from optinc_hw.interconnect.comparison._systems import System, log_payloads
 
@@ -42,7 +43,14 @@ def fastest_ranges(
         Of one number of servers.
     low_bytes, high_bytes
         Payloads to look at.
+
+    Raises
+    ------
+    ComparisonError
+        If there is no system, or the payloads do not increase.
     """
+    if not systems:
+        raise ComparisonError("there is no schedule of which one could be the fastest; name at least one")
     grid = np.array(log_payloads(low_bytes, high_bytes))
     times = np.array([[system.time(payload) for payload in grid] for system in systems])
     found: list[tuple[int, float]] = []  # winners and where they begin

@@ -17,6 +17,7 @@ from optinc_hw.interconnect._schedule import Schedule
 from optinc_hw.interconnect._switches import in_switch, optinc
 from optinc_hw.interconnect._trees import binary_tree, halving_doubling, recursive_doubling
 from optinc_hw.interconnect._wrht import wrht
+from optinc_hw.interconnect.comparison._checks import check_not_negative, check_positive, check_whole
 
 Kind = Literal["packet", "WDM ring", "circuits", "OptINC"]
 Rated = Literal["link", "server"]
@@ -44,13 +45,19 @@ class Network:
     message_s
         Of software and network card for every message (2 us).
     switch_s
-        Through a packet switch (0.6 us).
+        Through a packet switch (0.6 us).  From server to server it takes two links and a switch.
     reduce_Bps
         Bytes a second that a server adds (1 TB/s: three accesses a byte to a memory of 3 TB/s).
     ports
         Children of a packet switch that adds.
     fan_in
-        Inputs of an optical network of a cascade.
+        Inputs of the largest optical network that can be built, of which cascades are made; ``None`` if there is none.
+        OptINC on more inputs is an ideal (`System.known`).
+
+    Raises
+    ------
+    ComparisonError
+        Naming the field that is out of range.
     """
 
     rate_bps: float = 400e9
@@ -65,15 +72,36 @@ class Network:
     switch_s: float = 0.6e-6
     reduce_Bps: float = 1e12  # noqa: N815 - bytes a second
     ports: int = 64
-    fan_in: int = 4
+    fan_in: int | None = 4
 
     def __post_init__(self) -> None:
-        if self.rated not in ("link", "server"):
-            raise ComparisonError(f"rated must be 'link' or 'server', got {self.rated!r}")
-        self.links("WDM ring")
+        for name, choices in (("rated", ("link", "server")), ("setup", ("every_step", "on_change"))):
+            if getattr(self, name) not in choices:
+                raise ComparisonError(
+                    f"{name} of a network must be {choices[0]!r} or {choices[1]!r}, got {getattr(self, name)!r}"
+                )
+        check_positive("rate_bps of a network", self.rate_bps)
+        if not self.reduce_Bps > 0.0:
+            raise ComparisonError(
+                f"reduce_Bps of a network must be positive, inf if adding takes no time, got {self.reduce_Bps!r}"
+            )
+        for name in ("reconfiguration_s", "tuning_s", "control_s", "message_s", "switch_s"):
+            check_not_negative(f"{name} of a network", getattr(self, name))
+        for name, least in (("wavelengths", 1), ("reach", 1), ("ports", 2), ("fan_in", 2)):
+            value = getattr(self, name)
+            if value is not None or name in ("wavelengths", "ports"):
+                check_whole(f"{name} of a network", value, least)
 
-    def links(self, kind: Kind) -> LinkParameters:
-        """Return rates and delays of a kind of network."""
+    def links(self, kind: Kind, *, tree: bool = False) -> LinkParameters:
+        """Return rates and delays of a kind of network.
+
+        Parameters
+        ----------
+        kind
+            Of the network.
+        tree
+            Whether transfers of packets go to or from a switch that adds, over one link, and not from server to server.
+        """
         common = LinkParameters(
             rate_bps=self.rate_bps, reconfiguration_s=self.reconfiguration_s, setup=self.setup,
             message_s=self.message_s, reduce_Bps=self.reduce_Bps,
@@ -82,9 +110,14 @@ class Network:
             return common
         if kind == "circuits":
             return replace(common, reconfiguration_s=self.tuning_s, control_s=self.control_s)
-        if kind == "packet":
-            return replace(common, reconfiguration_s=0.0, segment_s=self.switch_s)
-        return replace(common, reconfiguration_s=0.0)
+        common = replace(common, reconfiguration_s=0.0)
+        if kind == "OptINC":
+            # Light is converted once on its way from server to server, however many networks it crosses.
+            return replace(common, conversion_s=0.0, message_s=self.message_s + common.conversion_s)
+        if tree:
+            return replace(common, switch_s=self.switch_s)
+        way_s = 2.0 * common.segment_s + self.switch_s
+        return replace(common, segment_s=way_s, conversion_s=2.0 * common.conversion_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +136,8 @@ class System:
         Rates and delays.
     overlap
         Whether circuits are set while other transceivers send, as in `step_time`.
+    known
+        Whether its optical networks can be built; if not, its times are those of an ideal.
     """
 
     name: str
@@ -110,6 +145,7 @@ class System:
     schedule: Schedule
     links: LinkParameters
     overlap: bool = False
+    known: bool = True
 
     @cached_property
     def lanes(self) -> int:
@@ -136,6 +172,7 @@ def lanes(schedule: Schedule) -> int:
 
 
 _Build = Callable[[int, Network], Schedule]
+CASCADE = "optinc-cascade"
 
 
 def _wdm(network: Network) -> WdmRing:
@@ -158,7 +195,7 @@ _SYSTEMS: Mapping[str, tuple[Kind, _Build]] = {
     "oddl": ("circuits", lambda nodes, _: oddl(nodes)),
     "oddl-ring": ("circuits", lambda nodes, _: oddl(nodes, collective="ring")),
     "optinc": ("OptINC", lambda nodes, _: optinc(nodes)),
-    "optinc-cascade": ("OptINC", lambda nodes, network: optinc(nodes, network.fan_in)),
+    CASCADE: ("OptINC", lambda nodes, network: optinc(nodes, network.fan_in)),
 }
 BASELINE = "ring"
 """What others are held against: a ring on packet switches, the usual way."""
@@ -184,7 +221,8 @@ def build_systems(nodes: int, network: Network | None = None, names: Iterable[st
     network
         Rates and delays; the defaults of `Network` if ``None``.
     names
-        Which of `system_names`; all if ``None``.  A cascade that would be one network is left out.
+        Which of `system_names`; all if ``None``.  A cascade that would be one network, or has none to be made of, is
+        left out.
 
     Raises
     ------
@@ -196,19 +234,38 @@ def build_systems(nodes: int, network: Network | None = None, names: Iterable[st
     unknown = [name for name in chosen if name not in _SYSTEMS]
     if unknown:
         raise ComparisonError(f"there is no schedule {unknown[0]!r}; there are {', '.join(_SYSTEMS)}")
-    fitting = [name for name in chosen if name != "optinc-cascade" or nodes > network.fan_in]
+    fitting = [name for name in chosen if name != CASCADE or _cascades(nodes, network)]
     if not fitting:
-        raise ComparisonError(f"no schedule is left of {', '.join(chosen) or 'none'} for {nodes} servers; name others")
+        found = (
+            "no optical network is known" if network.fan_in is None else f"one network of {network.fan_in} serves all"
+        )
+        why = f" ({found}: nothing to cascade)" if CASCADE in chosen else ""
+        raise ComparisonError(
+            f"no schedule is left of {', '.join(chosen) or 'none'} for {nodes} servers{why}; name others"
+        )
     return tuple(_system(name, nodes, network) for name in fitting)
+
+
+def known_systems(nodes: int, network: Network, names: Iterable[str] | None = None) -> tuple[System, ...]:
+    """Build those of `build_systems` whose networks can be built; none may be left."""
+    chosen = system_names() if names is None else tuple(names)
+    if set(chosen) == {CASCADE} and not _cascades(nodes, network):
+        return ()
+    return tuple(system for system in build_systems(nodes, network, chosen) if system.known)
+
+
+def _cascades(nodes: int, network: Network) -> bool:
+    return network.fan_in is not None and nodes > network.fan_in
 
 
 def _system(name: str, nodes: int, network: Network) -> System:
     kind, build = _SYSTEMS[name]
     schedule = build(nodes, network)
-    links = network.links(kind)
+    links = network.links(kind, tree=isinstance(schedule.fabric, SwitchTree))
     if network.rated == "server":
         links = replace(links, rate_bps=links.rate_bps / lanes(schedule))
-    return System(name, kind, schedule, links, overlap=name == "oddl")
+    known = kind != "OptINC" or name == CASCADE or (network.fan_in is not None and nodes <= network.fan_in)
+    return System(name, kind, schedule, links, overlap=name == "oddl", known=known)
 
 
 def log_payloads(low: float, high: float, a_decade: int = 3) -> list[float]:

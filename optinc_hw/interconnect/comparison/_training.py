@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from optinc_hw.errors import ComparisonError
+from optinc_hw.interconnect.comparison._checks import check_positive
 from optinc_hw.interconnect.comparison._workloads import Workload
 
 
@@ -24,7 +25,7 @@ class Server:
     utilisation: float = 0.6
 
     def __post_init__(self) -> None:
-        _positive("peak_flops of a server", self.peak_flops)
+        check_positive("peak_flops of a server", self.peak_flops)
         if not 0.0 < self.utilisation <= 1.0:
             raise ComparisonError(f"utilisation must be above 0 and at most 1, got {self.utilisation!r}")
 
@@ -64,7 +65,7 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("parameters", "batch", "sample_s", "bits", "bucket_bytes"):
-            _positive(f"{name} of a training", getattr(self, name))
+            check_positive(f"{name} of a training", getattr(self, name))
         if not 0.0 <= self.backward_share <= 1.0:
             raise ComparisonError(f"backward_share must be in 0 .. 1, got {self.backward_share!r}")
 
@@ -141,8 +142,3 @@ def training_step(training: Training, time: Callable[[float], float], *, overlap
     backward = training.backward_share * compute
     end = max(backward / buckets + buckets * each, backward + each)
     return TrainingStep(compute, buckets * each, end - backward)
-
-
-def _positive(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise ComparisonError(f"{name} must be positive and finite, got {value!r}")

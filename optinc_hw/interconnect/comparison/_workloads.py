@@ -1,6 +1,7 @@
 """Models that are trained: parameters, and arithmetic for a sample."""
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -118,20 +119,50 @@ def measure_workload(name: str, module: "nn.Module", inputs: Any) -> Workload:
     name
         For tables.
     module
-        Returns a tensor, or a tuple or mapping whose first entry is one.
+        Returns a tensor, or a tuple, list or mapping whose first entry is one.  Its gradients stay as they are; running
+        statistics change as in any forward pass.
     inputs
         A tensor, or a tuple of arguments; the first dimension of the first is the batch.
+
+    Raises
+    ------
+    ComparisonError
+        If the first input is no tensor of samples, nothing is trained, or the module returns something else.
     """
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-    with FlopCounterMode(display=False) as counter:
+    first = _first(arguments)
+    if not isinstance(first, torch.Tensor) or first.ndim == 0 or len(first) == 0:
+        raise ComparisonError(
+            f"inputs of {name} must be a tensor of one sample or more, or a tuple of arguments that begins with one, "
+            f"got {_described(inputs)}"
+        )
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not trained:
+        raise ComparisonError(f"no parameter of {name} requires a gradient: nothing is trained; unfreeze it")
+    with torch.enable_grad(), FlopCounterMode(display=False) as counter:
         answer = module(*arguments)
-        while not hasattr(answer, "backward"):
-            answer = next(iter(answer.values())) if isinstance(answer, Mapping) else answer[0]
-        answer.sum().backward()
-    module.zero_grad()
-    return Workload(name, count_parameters(module), counter.get_total_flops() / len(arguments[0]), "sample")
+        found = answer
+        while isinstance(found, (tuple, list, Mapping)) and found:
+            found = _first(found)
+        if not isinstance(found, torch.Tensor) or not found.requires_grad:
+            raise ComparisonError(
+                f"{name} must return a tensor that depends on what is trained, or a tuple, list or mapping whose first "
+                f"entry is one, got {_described(answer)}"
+            )
+        torch.autograd.grad(found, trained, torch.ones_like(found), allow_unused=True)
+    return Workload(name, count_parameters(module), counter.get_total_flops() / len(first), "sample")
+
+
+def _first(entries: Any) -> Any:
+    """Return the first entry of a tuple, list or mapping; ``None`` if it is empty."""
+    return next(iter(entries.values() if isinstance(entries, Mapping) else entries), None)
+
+
+def _described(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def load_module(path: str) -> tuple["nn.Module", Any]:
@@ -145,15 +176,19 @@ def load_module(path: str) -> tuple["nn.Module", Any]:
     Raises
     ------
     ComparisonError
-        If there is no such factory, or it returns something else.
+        If there is no such factory, it asks for arguments, or it returns something else.
     """
     from torch import nn
 
     place, _, name = path.partition(":")
     try:
         factory: Callable[[], Any] = getattr(importlib.import_module(place), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ComparisonError(f"no factory {path!r} ({error}); name one as package.module:function") from error
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError) as error:
+        raise ComparisonError(f"{path} must be a function that takes no arguments ({error})") from error
     made = factory()
     module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(module, nn.Module):
