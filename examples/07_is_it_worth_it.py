@@ -32,9 +32,10 @@ workload = measure_workload("classifier", Classifier(), torch.randn(2, 3, 32, 32
 print(f"{workload.parameters:,} parameters, {workload.flops_per_sample / 1e6:.1f} MFLOP an image, both passes")
 
 network = Network(rate_bps=1e9 * GBPS)
+names = ("ring", "halving", "switch", "optinc", "optinc-cascade")
 job = Training.of(workload, batch=1)
 for batch in (8, 64, 512, 4096, 32768):
-    compared = compare(replace(job, batch=batch), SERVERS, network, names=("ring", "halving", "switch", "optinc"))
+    compared = compare(replace(job, batch=batch), SERVERS, network, names=names)
     waits, gains = 100 * compared.baseline.step.share, 100 * compared.gain
     print(f"batch {batch:6d}: ring waits {waits:5.1f} % of the step, {compared.best.name} gains {gains:4.1f} %")
 print(compared.verdict)

@@ -148,6 +148,12 @@ def test_the_verdict_says_how_much_longer_the_best_takes():
     assert little.verdict.endswith("the best, wdm-tree, lengthens it by 0.5 %.")
 
 
+def test_the_baseline_may_be_the_best():
+    compared = compare(job(), 4, BARE, names=("wdm-tree", "ring"))
+    assert compared.best.name == "ring"
+    assert compared.verdict.endswith("and no other is faster.")
+
+
 def test_where_computing_takes_no_time_every_batch_waits():
     compared = compare(job(sample_s=1e-18), 4, BARE, names=("ring", "optinc"))
     ring, optinc = compared.rows

@@ -70,6 +70,17 @@ def test_marks_say_what_was_found(published):
     assert published.judged("x", 1.0, 1.05, 0.1, assumption="y").mark == published.ASSUMED
 
 
+def test_marks_of_switches_by_hand(published):
+    """A ring of N sends 2 (N - 1) / N payloads, a switch that adds 1; nothing but that counts for large ones."""
+    large, small, training, *_ = published.electrical_claims()
+    assert large.ours == f"up to {2 * 127 / 128:.2f}x"
+    assert abs(2 - 2 * 127 / 128) < published.WITHIN_FACTOR < abs(2 - 2 * 15 / 16)
+    assert large.mark == published.REPRODUCED
+    assert f"{2 * 15 / 16:.2f}x at 16" in large.remark
+    assert {one.mark for one in (small, training)} == {published.NOT}
+    assert training.ours == "below 2x"
+
+
 def test_the_search_meets_the_ring_and_judges_the_rest(published):
     found = published.search(published.VERSION_2)
     best = found[0]

@@ -126,11 +126,13 @@ class Comparison:
         if not any(row.known for row in self.rows):
             names = ", ".join(row.name for row in self.rows)
             return f"There is nothing to choose: {waits}, and the optical networks of {names} are ideals."
-        gained = f"{'shortens' if self.gain >= 0.0 else 'lengthens'} it by {_percent(abs(self.gain))}"
+        change = f"{'shortens' if self.gain >= 0.0 else 'lengthens'} it by {_percent(abs(self.gain))}"
+        itself = self.best.name == self.baseline.name
+        best = "no other is faster" if itself else f"the best, {self.best.name}, {change}"
         if share < SMALL_SHARE:
-            return f"There is little to gain: {waits}, so {limit}; the best, {self.best.name}, {gained}."
+            return f"There is little to gain: {waits}, so {limit}; {best}."
         if self.gain < SMALL_GAIN:
-            return f"Nothing is gained: {waits}, and the best, {self.best.name}, {gained}."
+            return f"Nothing is gained: {waits}, and {best}."
         batch = self.best.batch_of_small_gain
         above = f"above {batch:,.0f} {self.training.sample}s a server and step" if batch < math.inf else "at no batch"
         return (
