@@ -5,6 +5,7 @@ import socket
 import numpy as np
 import pytest
 import torch
+from _returning import RIGHT, WRONG, Returning
 from chip_hosts import (
     BareClient,
     CountingExecutor,
@@ -214,11 +215,10 @@ def test_bad_codes_are_refused_before_anything_is_sent():
 
 class FailingExecutor(CountingExecutor):
     def run(self, codes, out=None):
-        super().run(codes, out)
+        answers = super().run(codes, out)
         if codes[0, 0] == 13:
             raise RuntimeError("heater 3 is open \udcff" + "x" * 9000)
-        out[0] = 300 if codes[0, 0] == 14 else out[0]
-        return out
+        return answers
 
 
 def test_an_error_of_the_executor_reaches_the_client_and_the_host_goes_on():
@@ -284,19 +284,17 @@ def test_a_host_that_does_not_serve_has_no_address():
         _ = ChipHost(CountingExecutor()).address
 
 
-def test_answers_out_of_range_are_an_error():
-    with (
-        ChipHost(_WideExecutor()) as host,
-        RemoteExecutor(host.address) as remote,
-        pytest.raises(ChipHostError, match=r"answer at index .* is 9; allowed are 0 to 7"),
-    ):
-        remote.run(np.zeros((3, 4), dtype=int))
+@pytest.mark.parametrize("bits", [3, 8, 16])
+@pytest.mark.parametrize("name", WRONG)
+def test_answers_that_are_no_codes_are_an_error(name, bits):
+    with ChipHost(Returning(name, bits=bits)) as host, RemoteExecutor(host.address) as remote:
+        with pytest.raises(ChipHostError, match=WRONG[name][1].format(top=2**bits - 1)) as caught:
+            remote.run(np.ones((3, 4), dtype=int))
+        assert caught.value.outcome == "failed"
 
 
-class _WideExecutor(ExactExecutor):
-    def __init__(self):
-        super().__init__(4, 3)
-
-    def run(self, codes, out=None):
-        out[:] = 9
-        return out
+@pytest.mark.parametrize("name", RIGHT)
+def test_answers_count_as_they_are_returned(name):
+    codes = codes_of(1)
+    with ChipHost(Returning(name)) as host, RemoteExecutor(host.address) as remote:
+        assert np.array_equal(remote.run(codes), quantised_mean(codes))

@@ -81,7 +81,7 @@ class CodeExchange:
         Raises
         ------
         AggregationError
-            If a rank's executor failed: on all ranks, naming it and its error.
+            If a rank's executor failed, or answered with code 0 alone: on all ranks, naming it and its error.
         """
         if self._packs:
             self._carrier.room(packed_size(len(codes), self._feeds.bits))[:] = pack(codes, self._feeds.bits)
@@ -92,7 +92,7 @@ class CodeExchange:
         with self._account.phase("exchange"):
             answers = self._carrier.spread()
         if not all(part.any() for part in answers.reshape(len(self._holders), -1)):
-            self._ask_for_failures()  # on all ranks, as all have the same answers
+            self._ask_for_failures(answers)  # on all ranks, as all have the same answers
         return unpack(answers, self._feeds.bits)
 
     @property
@@ -115,7 +115,7 @@ class CodeExchange:
     def _answer(self, packed: NDArray[np.uint8], answers: NDArray[np.uint8]) -> None:
         """Write the answers, packed, to the packed codes (ranks, bytes) of one share; zeros if the executor fails.
 
-        Zeros alone are hardly ever an answer, since a mean of nothing but zero codes is no gradient's.
+        Zeros alone are no answer: gradients have no code 0, so that no mean is 0.
         """
         assert self._executor is not None  # the handshake made sure
         bits = self._feeds.bits
@@ -131,11 +131,17 @@ class CodeExchange:
         if self._packs:
             answers[:] = pack(found, bits)
 
-    def _ask_for_failures(self) -> None:
-        """Tell all ranks what failed on which, if anything did."""
+    def _ask_for_failures(self, answers: NDArray[np.uint8]) -> None:
+        """Tell all ranks what failed on which rank; without a failure an executor gave the zeros."""
         told = None if self._failure is None else f"{type(self._failure).__name__}: {self._failure}"
         messages: list[str | None] = [None] * self._feeds.ranks
         dist.all_gather_object(messages, told, group=self._group)
         failed = [f"rank {rank}: {message}" for rank, message in enumerate(messages) if message is not None]
         if failed:
             raise AggregationError(f"the executor failed on {'; '.join(failed)}") from self._failure
+        parts = answers.reshape(len(self._holders), -1)
+        dark = [str(rank) for rank, part in zip(self._holders, parts, strict=True) if not part.any()]
+        raise AggregationError(
+            f"the executor of rank {', '.join(dark)} answered with code 0 alone, which is no mean of gradients' codes, "
+            "as they are never 0; check the chip's light and receivers"
+        )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optinc_hw.aggregation._executor import Answers, Executor
+from optinc_hw.aggregation._executor import Answers, Executor, answer
 from optinc_hw.aggregation._quantizer import Codes
 from optinc_hw.errors import NetworkError
 
@@ -61,9 +61,15 @@ class Feeds:
         return np.concatenate([fed, rest])
 
     def run(self, executor: Executor, codes: Codes, out: Answers) -> None:
-        """Write the executor's answers to codes (ranks, batch) into ``out`` (batch,)."""
+        """Write the executor's answers to codes (ranks, batch) into ``out`` (batch,).
+
+        Raises
+        ------
+        NetworkError
+            If an answer is no code.
+        """
         columns = self.columns(codes)
         limit = executor.batch_limit or len(out)
         for start in range(0, len(out), max(1, limit)):
             piece = slice(start, start + limit)
-            executor.run(columns[:, piece].T, out=out[piece])
+            answer(executor, columns[:, piece].T, out[piece])

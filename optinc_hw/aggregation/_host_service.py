@@ -13,13 +13,12 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from optinc_hw.aggregation import _host_messages as messages
-from optinc_hw.aggregation._executor import Executor, Progress
+from optinc_hw.aggregation._executor import Executor, Progress, answer
 from optinc_hw.aggregation._host_connection import Connection, IdleError
 from optinc_hw.aggregation._host_frames import Bytes, ProtocolError, codes_from_wire, codes_to_wire, wire_size
 from optinc_hw.aggregation._host_queue import HostLimits, RefusalError, Request, RequestQueue
 from optinc_hw.clock import Clock
 from optinc_hw.errors import AggregationError
-from optinc_hw.onn import check_integers
 
 _LOGIN_S = 10.0
 _LOGGING_IN = 8  # links that may be open beyond the limit of clients, as they have not said yet who they are
@@ -347,5 +346,5 @@ class Service:
         step = executor.batch_limit or elements
         for start in range(0, elements, step):
             piece = slice(start, start + step)
-            executor.run(codes[:, piece].T, out=answers[piece])
-        return codes_to_wire(check_integers(answers, 1 << executor.bits, "answer")[None], executor.bits)
+            answer(executor, codes[:, piece].T, answers[piece])
+        return codes_to_wire(answers[None], executor.bits)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optinc_hw.aggregation import _host_messages as messages
-from optinc_hw.aggregation._executor import Answers, Progress, checked_out
+from optinc_hw.aggregation._executor import Answers, Progress, answers_in_range, checked_out
 from optinc_hw.aggregation._host_errors import ChipHostError
 from optinc_hw.aggregation._host_frames import ProtocolError, codes_from_wire, codes_to_wire, wire_size
 from optinc_hw.aggregation._remote_call import Call, Terms
@@ -109,6 +109,7 @@ class RemoteExecutor:
         self.inputs = self._served.inputs
         self.batch_limit = self._served.most_elements
 
+    @answers_in_range
     def run(self, codes: ArrayLike, out: Answers | None = None) -> Answers:
         """Return the host's answers (batch,) to the servers' codes (batch, servers), of type int64 or in ``out``.
 

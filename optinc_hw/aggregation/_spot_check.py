@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optinc_hw.aggregation._executor import Answers, Executor
+from optinc_hw.aggregation._executor import Answers, Executor, answer, answers_in_range, checked_out
 from optinc_hw.errors import CalibrationError, NetworkError
 from optinc_hw.onn import check_codes, encode_pam4
 
@@ -190,19 +190,22 @@ class SpotCheckedExecutor:
         """Whether a recalibration is under way."""
         return self._coming is not None
 
+    @answers_in_range
     def run(self, codes: ArrayLike, out: Answers | None = None) -> Answers:
         """Return the fast executor's answers (batch,) to codes (batch, servers).
 
         Raises
         ------
         NetworkError
-            If codes are not integers in range or do not have one column a server.
+            If codes are not integers in range or do not have one column a server, or the fast executor's answers are
+            not codes.
         CalibrationError
             If the bench fails in a check, or the recalibration failed.
         """
         self._take_over()
         array = check_codes(codes, self.servers, self.bits)
-        answers = self._checked.fast.run(array, out)
+        answers = np.empty(len(array), dtype=np.int64) if out is None else checked_out(out, (len(array),))
+        answer(self._checked.fast, array, answers)
         if self._coming is None:
             chosen = np.flatnonzero(self._rng.random(len(array)) < self._settings.share)
             self._waiting.append(np.array(array[chosen]))

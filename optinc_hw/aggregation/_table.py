@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.aggregation import _kernels
-from optinc_hw.aggregation._executor import Answers, Executor, Progress, checked_out
+from optinc_hw.aggregation._executor import Answers, Executor, Progress, answers_in_range, checked_out
 from optinc_hw.aggregation._quantizer import Codes
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import InputSpace, check_codes, check_integers
@@ -105,6 +105,7 @@ class TableExecutor:
                 progress(stop, space.size)
         return cls(space, table)
 
+    @answers_in_range
     def run(self, codes: ArrayLike, out: Answers | None = None) -> Answers:
         """Look up the answers (batch,) to the servers' codes (batch, servers), of type int64 or in ``out``.
 
