@@ -79,7 +79,8 @@ def _visa_connections():
     from pyvisa.highlevel import VisaLibraryBase
 
     sessions = [s for library in VisaLibraryBase._registry.values() for s in getattr(library, "sessions", {}).values()]
-    return {(str(s.parsed), id(s)) for s in sessions if getattr(s, "interface", None) is not None}
+    links = {(str(s.parsed), id(s)): getattr(s, "interface", None) for s in sessions if hasattr(s, "parsed")}
+    return {key for key, link in links.items() if link is not None and getattr(link, "is_open", True)}
 
 
 @pytest.fixture(scope="session")
