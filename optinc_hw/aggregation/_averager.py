@@ -79,7 +79,7 @@ class Averager:
     options
         Settings.
     residuals
-        Residuals of error feedback, which `finish` changes.
+        Residuals of error feedback; `finish` puts new ones aside.
     step
         Steps done so far.
     account
@@ -158,7 +158,7 @@ class Averager:
         AggregationError
             If a rank does not answer or an executor failed.  All later calls raise the same.
         GradientError
-            If a block holds NaN or Inf and the options say so: on all ranks.
+            If a block holds NaN or Inf and the options say so: on all ranks, which go on with the next gradients.
         """
         if self._failed is not None:
             raise self._failed
@@ -186,7 +186,7 @@ class Averager:
         lost = np.flatnonzero(~np.isfinite(maxima))
         if len(lost):
             if self._options.non_finite == "raise":
-                raise GradientError(self._non_finite(pending, int(lost[0])))
+                raise self._refusal(pending, int(lost[0]))
             values = values.copy()
             for block in lost:
                 values[borders[block] : borders[block + 1]] = 0.0
@@ -204,7 +204,8 @@ class Averager:
             dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)
             for block in lost:
                 dropped[borders[block] : borders[block + 1]] = np.nan
-            self._residuals.keep(pending.gradients.vector, dropped, pending.gradients.names, pending.gradients.sizes)
+            raw = pending.gradients
+            self._residuals.put_aside(raw.vector, dropped, raw.names, raw.sizes)
         with self._account.phase("dequantise"):
             self._quantizer.dequantise(answers, maxima, borders, out=out)
         if self._factor != 1.0:
@@ -225,14 +226,14 @@ class Averager:
             self._quantizer.quantise(values[part], maxima[block : block + blocks], seed=seed, out=codes[part])
             start, block = start + size, block + blocks
 
-    def _non_finite(self, pending: Pending, block: int) -> str:
-        """Say where the first block with NaN or Inf is, and whether it is this rank's."""
+    def _refusal(self, pending: Pending, block: int) -> GradientError:
+        """Return an error that says where the first block with NaN or Inf is, and whether it is this rank's."""
         place = int(pending.borders[block])
         ends = np.cumsum(pending.gradients.sizes)
         name = pending.gradients.names[int(np.searchsorted(ends, place, side="right"))]
         own = pending.gradients.vector[place : pending.borders[block + 1]]
         whose = "this rank's" if not np.isfinite(own).all() else "another rank's"
-        return (
-            f"step {pending.gradients.step}: {whose} gradient of {name} holds NaN or Inf; nothing was averaged on any "
-            "rank: skip the step or lower the loss scale"
+        return GradientError(
+            f"step {pending.gradients.step}: {whose} gradient of {name} holds NaN or Inf; the step is lost on all "
+            "ranks and no residual has changed: zero the gradients and skip it, or lower the loss scale"
         )

@@ -10,10 +10,14 @@ from optinc_hw.errors import GradientError
 
 
 class Residuals:
-    """Residuals of one rank, by names of parameters."""
+    """Residuals of one rank, by names of parameters.
+
+    Those of a step are put aside and take the place of the older ones when the step has ended well.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[str, Floats] = {}
+        self._aside: dict[str, Floats] = {}
 
     def add_to(self, vector: Floats, names: Sequence[str], sizes: Sequence[int]) -> Floats:
         """Return the vector plus the residuals of its parameters, which lie one behind the other.
@@ -39,14 +43,20 @@ class Residuals:
             part += residual
         return corrected
 
-    def keep(self, raw: Floats, dropped: Floats, names: Sequence[str], sizes: Sequence[int]) -> None:
-        """Keep ``dropped`` where it is finite and the raw gradient of the parameter is not all zeros."""
+    def put_aside(self, raw: Floats, dropped: Floats, names: Sequence[str], sizes: Sequence[int]) -> None:
+        """Put ``dropped`` aside where it is finite and the raw gradient of the parameter is not all zeros."""
         for name, gradient, part in zip(names, _parts(raw, sizes), _parts(dropped, sizes), strict=True):
             if not gradient.any():
                 continue
             finite = np.isfinite(part)
             old = self._kept.get(name)
-            self._kept[name] = np.where(finite, part, 0.0 if old is None else old).astype(part.dtype)
+            self._aside[name] = np.where(finite, part, 0.0 if old is None else old).astype(part.dtype)
+
+    def end_step(self, *, keep: bool) -> None:
+        """Keep what was put aside since the last call, or forget it."""
+        aside, self._aside = self._aside, {}
+        if keep:
+            self._kept.update(aside)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return copies of the residuals as tensors."""
@@ -66,7 +76,7 @@ class Residuals:
             if vector.ndim != 1 or vector.dtype not in (np.float32, np.float64) or not np.isfinite(vector).all():
                 raise GradientError(f"the residual of {name} is no vector of finite numbers; the checkpoint is damaged")
             loaded[name] = vector
-        self._kept = loaded
+        self._kept, self._aside = loaded, {}
 
 
 def _parts(vector: Floats, sizes: Sequence[int]) -> list[Floats]:

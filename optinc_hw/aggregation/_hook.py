@@ -1,7 +1,6 @@
 """DDP communication hook: gradients of a bucket to their mean as the chip gives it."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch.distributed as dist
 from optinc_hw.aggregation._averager import Gradients
 from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._options import OptincOptions
-from optinc_hw.aggregation._state import OptincState
+from optinc_hw.aggregation._state import OptincState, Outcome
 from optinc_hw.aggregation._vectors import vector_of
 from optinc_hw.errors import GradientError
 
@@ -52,9 +51,14 @@ def optinc_hook(
     AggregationError
         If ranks are set up differently.  What fails later, while the backward pass goes on, torch raises as a
         RuntimeError that holds the message.
+
+    Notes
+    -----
+    With ``non_finite="raise"`` a bucket that holds NaN or Inf on any rank becomes NaN, and the step's last bucket
+    raises, so that nothing is under way when the backward pass ends; the next step starts afresh.
     """
-    buffer, step = bucket.buffer(), state.steps
-    if bucket.is_last():
+    buffer, step, last = bucket.buffer(), state.steps, bucket.is_last()
+    if last:
         state.steps += 1
     names = [state.names.of(parameter) for parameter in bucket.parameters()]
     if buffer.layout != torch.strided or not buffer.is_floating_point():
@@ -62,15 +66,17 @@ def optinc_hook(
             f"the gradient of {' and '.join(names)} has layout {buffer.layout} and dtype {buffer.dtype}; only dense "
             "floating-point gradients can be averaged: make the layer with sparse=False"
         )
-    if state.ranks == 1 or not buffer.numel():
+    if state.ranks == 1:
         return _done(buffer)
+    if not buffer.numel():
+        return _served(state, 0, buffer, lambda: None, last=last)
     if step < state.options.warmup_steps:
         buffer.div_(state.ranks)
         work = dist.all_reduce(buffer, group=state.process_group, async_op=True)
         averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda future: future.value()[0])
         return averaged
     sizes = [gradient.numel() for gradient in bucket.gradients()]
-    return _average(state, buffer, Gradients(vector_of(buffer), names, sizes, step))
+    return _average(state, buffer, Gradients(vector_of(buffer), names, sizes, step), last=last)
 
 
 def register_optinc_hook(
@@ -112,41 +118,49 @@ def _devices(buffer: torch.Tensor) -> list[int | str | torch.device]:
     return [] if buffer.device.type == "cpu" else [buffer.device]
 
 
-def _average(state: OptincState, buffer: torch.Tensor, gradients: Gradients) -> torch.futures.Future[torch.Tensor]:
+def _average(
+    state: OptincState, buffer: torch.Tensor, gradients: Gradients, *, last: bool
+) -> torch.futures.Future[torch.Tensor]:
     averager = state.averager
     pending = averager.begin(gradients)
     shared = buffer.device.type == "cpu" and buffer.dtype in (torch.float32, torch.float64)
 
-    def finish() -> torch.Tensor:
+    def finish() -> None:
         mean = gradients.vector if shared else np.empty_like(gradients.vector)
         averager.finish(pending, mean)
         if not shared:
             buffer.copy_(torch.from_numpy(mean).reshape(buffer.shape))
-        return buffer
 
-    if buffer.device.type != "cpu":  # copies to a device belong to the stream of the backward pass
-        finish()
-        return _done(buffer)
-    return _served(state.workers[pending.lane], finish)
+    return _served(state, pending.lane, buffer, finish, last=last)
 
 
-def _served(worker: ThreadPoolExecutor, finish: Callable[[], torch.Tensor]) -> torch.futures.Future[torch.Tensor]:
-    """Return a future of what a thread does; torch passes on errors of callbacks only."""
-    future: torch.futures.Future[Any] = torch.futures.Future()
+def _served(
+    state: OptincState, lane: int, buffer: torch.Tensor, finish: Callable[[], None], *, last: bool
+) -> torch.futures.Future[torch.Tensor]:
+    """Return a future of a bucket that the thread of a lane finishes; torch passes on errors of callbacks only."""
+    filled: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=_devices(buffer))
+    outcome = Outcome()
+    buckets = state.add_bucket(outcome, last=last)
 
     def serve() -> None:
-        found: torch.Tensor | Exception
+        broken = None
         try:
-            found = finish()
-        except Exception as error:  # noqa: BLE001 - raised again in the thread of the backward pass
-            found = error
-        future.set_result(found)
+            finish()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the backward pass
+            broken = error
+        if isinstance(broken, GradientError):
+            buffer.fill_(torch.nan)
+        outcome.set_result(broken)
+        filled.set_result(buffer)
 
-    def result(done: torch.futures.Future[Any]) -> torch.Tensor:
-        found: torch.Tensor | Exception = done.value()
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def result(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        broken = state.end_step(buckets) if last else outcome.result()
+        if broken is not None and (last or not isinstance(broken, GradientError)):
+            raise broken
+        return done.value()
 
-    worker.submit(serve)
-    return future.then(result)
+    if buffer.device.type == "cpu":
+        state.workers[lane].submit(serve)
+    else:  # copies to a device belong to the stream of the backward pass
+        serve()
+    return filled.then(result)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._parameters import ParameterNames
 from optinc_hw.aggregation._transfers import LANES
 from optinc_hw.errors import GradientError
+
+Outcome = Future[BaseException | None]  # of a bucket: what broke it
 
 _KEYS = {"steps", "rank", "ranks", "residuals"}
 
@@ -68,6 +70,7 @@ class OptincState:
         self._account = Account()
         self._averager: Averager | None = None
         self._workers: list[ThreadPoolExecutor] = []
+        self._buckets: list[Outcome] = []
 
     @property
     def ranks(self) -> int:
@@ -94,6 +97,20 @@ class OptincState:
         if not self._workers:
             self._workers = [ThreadPoolExecutor(1, thread_name_prefix="optinc-hook") for _ in range(LANES)]
         return self._workers
+
+    def add_bucket(self, outcome: Outcome, *, last: bool) -> list[Outcome]:
+        """Take a bucket of the step under way; return those of the step so far."""
+        buckets = self._buckets
+        buckets.append(outcome)
+        if last:
+            self._buckets = []
+        return buckets
+
+    def end_step(self, buckets: list[Outcome]) -> BaseException | None:
+        """Wait for all buckets of a step and return what broke the first; then none of its residuals are kept."""
+        broken = next((error for error in [bucket.result() for bucket in buckets] if error is not None), None)
+        self._residuals.end_step(keep=broken is None)
+        return broken
 
     def close(self) -> None:
         """End the threads and connections of the hook, on all ranks after their last step; a later step makes new ones.
@@ -142,7 +159,8 @@ class OptincState:
         self.steps = int(state["steps"])
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = self.__dict__ | {"_account": None, "_averager": None, "_workers": [], "process_group": None}
+        dropped = {"_account": None, "_averager": None, "_workers": [], "_buckets": [], "process_group": None}
+        kept = self.__dict__ | dropped
         return kept | {"had_group": self.process_group is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
