@@ -114,6 +114,14 @@ def test_ranges_agree_with_trying_every_schedule():
         assert times[one.name] <= min(times.values()) * (1 + 1e-6), one
 
 
+@pytest.mark.parametrize("names", [("halving", "oddl"), ("oddl", "halving")])
+def test_the_first_wins_where_times_are_equal_but_for_rounding(names):
+    """Four messages of 2.65 us through switches take as long as 2.5 us for circuits and four of 2.025 us."""
+    systems = build_systems(4, Network(rate_bps=100e9), names)
+    assert systems[0].time(1e6) == pytest.approx(systems[1].time(1e6), rel=1e-12)
+    assert [one.name for one in fastest_ranges(systems)] == [systems[0].name]
+
+
 def test_three_lines_between_two_points_of_the_grid():
     """A third line may be the lowest in between only; here from 2 to 4 kB."""
 

@@ -10,6 +10,7 @@ from optinc_hw.interconnect._links import Floats
 from optinc_hw.interconnect.comparison._systems import System, log_payloads
 
 LOWEST_BYTES, HIGHEST_BYTES = 1e3, 1e11
+_TIE = 1e-9  # rounding of equal times and slopes is below that, and no model tells so little apart
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _envelope(ends: Floats, times: Floats) -> list[tuple[int, float]]:
     winner = _lowest(now, slopes)
     found = [(winner, at)]
     while True:
-        gaining = slopes < slopes[winner]
+        gaining = slopes < slopes[winner] - _TIE * abs(slopes[winner])
         with np.errstate(divide="ignore", invalid="ignore"):
             meet = np.where(gaining, at + (now - now[winner]) / (slopes[winner] - slopes), np.inf)
         following = float(meet.min())
@@ -92,6 +93,6 @@ def _envelope(ends: Floats, times: Floats) -> list[tuple[int, float]]:
 def _lowest(now: Floats, slopes: Floats) -> int:
     """Return the lowest; of equal ones the one that grows the least, of these the first."""
     lowest = float(now.min())
-    tied = np.flatnonzero(now <= lowest * (1.0 + 1e-12))
+    tied = np.flatnonzero(now <= lowest * (1.0 + _TIE))
     slowest = float(slopes[tied].min())
-    return int(tied[slopes[tied] <= slowest + 1e-12 * abs(slowest)][0])
+    return int(tied[slopes[tied] <= slowest + _TIE * abs(slowest)][0])
