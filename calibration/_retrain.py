@@ -1,14 +1,15 @@
 """Retraining of a network through the chip: tile after tile, forward on the chip, backward through the twin."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from calibration._retrain_cell import Cell
-from calibration._retrain_file import RetrainedTile, load_tiles, save_tiles
-from calibration._retrain_judge import Examples, NetworkJudgement, ProgrammedRunner, chip_outputs, judged
+from calibration._retrain_checks import require_each, require_whole, require_within
+from calibration._retrain_file import RetrainedTile, identity, load_tiles, save_tiles
+from calibration._retrain_judge import Examples, NetworkJudgement, ProgrammedRunner, chip_outputs, judged, run_tile
 from calibration._retrain_task import CellTask, HeaterDac
 from calibration._retrain_twin import LearningTwin, TwinDoubt
 from calibration._session import Array
@@ -20,6 +21,8 @@ from optinc_hw.photonics.program import ProgrammedMatrix, program_matrix
 Progress = Callable[[str, int, int], None]
 _CANDIDATES = 6000
 """Inputs of the network among whose signals those of training are chosen."""
+_SHARES = 1e-6, 1.0 - 1e-6
+"""Shares that settings may ask for, both ends included."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ class RetrainingSettings:
         How far the twin may be off.
     seed
         Of codes and starts.
+
+    Raises
+    ------
+    CalibrationError
+        If a number is no whole one of at least 1 (seed: 0), a share does not lie between 0 and 1, or the doubt is no
+        `TwinDoubt`.
     """
 
     inputs: int = 48
@@ -64,11 +73,12 @@ class RetrainingSettings:
 
     def __post_init__(self) -> None:
         for name in ("inputs", "settings", "checked", "rounds", "judged", "memory"):
-            if getattr(self, name) < 1:
-                raise CalibrationError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+            require_whole(name, getattr(self, name), 1)
+        require_whole("seed", self.seed, 0)
         for name in ("enough", "tolerance"):
-            if not 0.0 < getattr(self, name) < 1.0:
-                raise CalibrationError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}")
+            require_within(name, getattr(self, name), *_SHARES, remedy="give a share of what the network absorbs")
+        if not isinstance(self.doubt, TwinDoubt):
+            raise CalibrationError(f"doubt must be a TwinDoubt, got {self.doubt!r}; TwinDoubt() has usual values")
 
 
 @dataclass(frozen=True)
@@ -135,20 +145,24 @@ def retrain(
     settings
         How to train.
     max_power_w
-        Limit of every heater (H,) or of all, in W.
+        Limit of every heater (H,) or of all, in W; no setting that is tried exceeds it.
     checkpoint
         File that finished tiles are written to, after each.
     resume
-        Go on after the finished tiles of ``checkpoint``.
+        Go on after the finished tiles of ``checkpoint``, which must have been begun with the same plan, twin, steps,
+        limits and settings.
     progress
         Called with a stage, tiles done, and all.
 
     Raises
     ------
     CalibrationError
-        If the plan needs more ports than the chip has, there is no checkpoint to resume, or a product is not finite.
+        If the plan needs more ports than the chip has, steps or limits do not fit the twin's heaters, there is no
+        checkpoint to resume or it was begun with something else, or a product of the chip is not finite.
     MatrixError
         If the twin cannot be programmed to a tile's matrix.
+    LimitError
+        If a tile's matrix, or the inputs of a tile, need more power of a heater than its limit.
     """
     if plan.ports > runner.ports:
         raise CalibrationError(
@@ -156,9 +170,21 @@ def retrain(
         )
     if resume and checkpoint is None:
         raise CalibrationError("to resume, name the checkpoint")
-    return _Retraining(plan, runner, twin, dac, settings or RetrainingSettings(), max_power_w).run(
+    heaters = len(twin.offset)
+    require_each("resistance_ohm (ohm)", dac.resistance_ohm, heaters, zero=False, remedy="take the DAC of this chip")
+    limits = _limits(max_power_w, heaters)
+    return _Retraining(plan, runner, twin, dac, settings or RetrainingSettings(), limits).run(
         checkpoint, resume=resume, progress=progress
     )
+
+
+def _limits(max_power_w: Array | float, heaters: int) -> Array:
+    """Limits (H,) in W of all heaters; Inf where there is none."""
+    given = np.asarray(max_power_w)
+    limits = np.full(heaters, max_power_w) if given.ndim == 0 else given
+    known = np.where(np.isposinf(limits), 0.0, limits) if limits.dtype.kind == "f" else limits
+    require_each("max_power_w (W)", known, heaters, zero=True, remedy="give one limit for all or one a heater")
+    return limits.astype(np.float64)
 
 
 class _Retraining:
@@ -166,7 +192,7 @@ class _Retraining:
 
     def __init__(
         self, plan: TilePlan, runner: ProgrammedRunner, twin: TwinParameters, dac: HeaterDac,
-        settings: RetrainingSettings, max_power_w: Array | float,
+        settings: RetrainingSettings, max_power_w: Array,
     ) -> None:  # fmt: skip
         self._plan, self._runner, self._twin, self._dac = plan, runner, twin, dac
         self._settings, self._max_power_w = settings, max_power_w
@@ -177,7 +203,8 @@ class _Retraining:
 
     def run(self, checkpoint: Path | None, *, resume: bool, progress: Progress | None) -> RetrainedNetwork:
         plan, settings = self._plan, self._settings
-        done = load_tiles(checkpoint, plan, self._twin) if resume and checkpoint is not None else []
+        begun = identity(plan, self._twin, self._dac, self._max_power_w, asdict(settings))
+        done = load_tiles(checkpoint, plan, self._twin, begun) if resume and checkpoint is not None else []
         known = LearningTwin(
             self._twin, settings.doubt, settings.memory, correction=done[-1].correction if done else None
         )
@@ -187,7 +214,8 @@ class _Retraining:
             )  # what the twin had seen is not kept in files
         first = [program_matrix(self._twin, part.matrix, self._max_power_w) for part in plan.tiles]
         quantised = [
-            replace(one, static_power_w=self._dac.power(self._dac.settings(one.static_power_w))) for one in first
+            replace(one, static_power_w=self._dac.power(self._dac.settings(one.static_power_w, one.max_power_w)))
+            for one in first
         ]
         before = judged(plan, quantised, self._runner, self._judged_by)
         for index in range(len(done), len(plan.tiles)):
@@ -195,7 +223,7 @@ class _Retraining:
                 progress("retraining", index, len(plan.tiles))
             done.append(self._train(index, known))
             if checkpoint is not None:
-                save_tiles(checkpoint, plan, self._twin, done)
+                save_tiles(checkpoint, begun, done)
         if progress is not None:
             progress("retraining", len(plan.tiles), len(plan.tiles))
         after = judged(plan, [tile.programmed for tile in done], self._runner, self._judged_by)
@@ -238,14 +266,13 @@ class _Retraining:
         candidates, count = self._candidates(index), self._settings.checked
         rare = self._spread_inputs(index)[self._settings.inputs :]
         inputs = np.concatenate([rare, candidates[self._rng.integers(0, len(candidates), count - len(rare))]])
-        products = self._run(programmed, inputs)
+        products = self._run(index, programmed, inputs)
         shares = np.abs((products - inputs @ programmed.matrix.T) * self._weights[index]).max(axis=1)
         worst = inputs[np.argsort(-shares)[: self._settings.inputs // 4]]
         return worst, float(shares.max())
 
-    def _run(self, programmed: ProgrammedMatrix, inputs: Array) -> Array:
-        self._runner.load(programmed)
-        return self._runner.forward(inputs)
+    def _run(self, index: int, programmed: ProgrammedMatrix, inputs: Array) -> Array:
+        return run_tile(self._plan, index, programmed, inputs, self._runner)
 
     def _candidates(self, index: int) -> Array:
         part = self._plan.tiles[index]
@@ -262,7 +289,7 @@ class _Retraining:
 
     def _cell(self, index: int, known: LearningTwin, inputs: Array) -> Cell:
         task = CellTask(inputs, self._plan.tiles[index].matrix, self._weights[index])
-        return Cell(task, self._dac, known, lambda programmed: self._run(programmed, inputs), self._rng)
+        return Cell(task, self._dac, known, lambda programmed: self._run(index, programmed, inputs), self._rng)
 
 
 def _signals(plan: TilePlan, inputs: Array) -> list[Array]:

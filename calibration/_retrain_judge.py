@@ -6,7 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
+from calibration._retrain_checks import require_whole
 from calibration._session import Array
+from optinc_hw.errors import CalibrationError
 from optinc_hw.onn import Cell, TilePlan, encode_pam4, quantised_mean
 from optinc_hw.onn._cells import CellSpace
 from optinc_hw.photonics.program import ProgrammedMatrix
@@ -97,7 +99,15 @@ def judge(
         Number of inputs.
     seed
         Of the inputs.
+
+    Raises
+    ------
+    CalibrationError
+        If ``inputs`` is below 1 or ``seed`` below 0, ``programmed`` has not one entry a tile, or a product that the
+        chip gives is not finite: such an output is neither right nor wrong.
     """
+    require_whole("inputs", inputs, 1)
+    require_whole("seed", seed, 0)
     return judged(plan, programmed, runner, Examples.of(plan, np.random.default_rng(seed), inputs))
 
 
@@ -114,9 +124,25 @@ def chip_outputs(
     plan: TilePlan, programmed: Sequence[ProgrammedMatrix], inputs: Array, runner: ProgrammedRunner
 ) -> Array:
     """Return outputs (batch, M) that a chip gives for the network's inputs (batch, K)."""
+    if len(programmed) != len(plan.tiles):
+        raise CalibrationError(
+            f"{len(programmed)} programmed matrices were given for the plan's {len(plan.tiles)} tiles; give one a tile"
+        )
+    return plan.run(inputs, lambda index, amplitudes: run_tile(plan, index, programmed[index], amplitudes, runner))
 
-    def forward(index: int, amplitudes: Array) -> Array:
-        runner.load(programmed[index])
-        return runner.forward(amplitudes)
 
-    return plan.run(inputs, forward)
+def run_tile(
+    plan: TilePlan, index: int, programmed: ProgrammedMatrix, amplitudes: Array, runner: ProgrammedRunner
+) -> Array:
+    """Return products (batch, r) that a chip gives for one tile; raises CalibrationError unless all are finite."""
+    runner.load(programmed)
+    products = runner.forward(amplitudes)
+    bad = np.argwhere(~np.isfinite(products))
+    if len(bad):
+        first = tuple(bad[0])
+        raise CalibrationError(
+            f"tile {index} of layer {plan.tiles[index].layer}: {len(bad)} of {products.size} products of the chip are "
+            f"not finite, the first {products[first]} at input {first[0]}, row {first[1]}; check laser, detectors and "
+            "ranges"
+        )
+    return products

@@ -5,13 +5,18 @@ from functools import cached_property
 
 import numpy as np
 
+from calibration._retrain_checks import require_each, require_within
 from calibration._session import Array
 from optinc_hw.bench import Bench
+from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import power_from_voltage, voltage_from_power
 
 _LARGEST_GAIN = 2.0
 """Digital gain of a row beyond which its noise would count too much."""
 _UNLIMITED_W = 1e3
+_LEAST_STEP_V, _MOST_STEP_V = 1e-9, 1e3
+_HAIR = 1e-12
+"""Relative change of a setting far above rounding errors and far below what a chip feels."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +26,32 @@ class HeaterDac:
     Parameters
     ----------
     step_v
-        Voltage step in V.
+        Voltage step in V, from 1e-9 to 1000.
     resistance_ohm, beta_per_w
-        Resistance laws (H,) of the heaters.
+        Resistance laws (H,) of the heaters: above 0, and at least 0.
     whole
         Whether voltages are whole steps; otherwise a step is only a unit.
+
+    Raises
+    ------
+    CalibrationError
+        If a value is not finite or out of its range, or the laws differ in length.
     """
 
     step_v: float
     resistance_ohm: Array
     beta_per_w: Array
     whole: bool = True
+
+    def __post_init__(self) -> None:
+        require_within(
+            "step_v (V)", self.step_v, _LEAST_STEP_V, _MOST_STEP_V, remedy="give the driver's full scale over its codes"
+        )
+        heaters, remedy = int(np.size(self.resistance_ohm)), "take the record's, or HeaterDac.of_bench(bench, step_v)"
+        require_each("resistance_ohm (ohm)", self.resistance_ohm, heaters, zero=False, remedy=remedy)
+        require_each("beta_per_w (1/W)", self.beta_per_w, heaters, zero=True, remedy=remedy)
+        if not isinstance(self.whole, bool):
+            raise CalibrationError(f"whole must be True or False, got {self.whole!r}; True for a DAC")
 
     @classmethod
     def of_bench(cls, bench: Bench, step_v: float, *, whole: bool = True) -> "HeaterDac":
@@ -46,16 +66,18 @@ class HeaterDac:
         """Power in W that one more step of each setting gives (H,), in the mean of up and down."""
         return 0.5 * (self.power(settings + 1.0) - self.power(np.maximum(settings - 1.0, 0.0)))
 
-    def settings(self, power_w: Array) -> Array:
-        """Nearest settings (H,) for powers (H,) in W."""
+    def settings(self, power_w: Array, max_power_w: Array) -> Array:
+        """Nearest settings (H,) for powers (H,) in W among those within limits (H,) in W."""
         exact = voltage_from_power(power_w, self.resistance_ohm, self.beta_per_w) / self.step_v
-        return np.rint(exact) if self.whole else exact
+        return np.minimum(np.rint(exact) if self.whole else exact, self.largest(max_power_w))
 
     def largest(self, max_power_w: Array) -> Array:
         """Largest settings (H,) within powers (H,) in W."""
         limit = np.minimum(max_power_w, _UNLIMITED_W)
         exact = voltage_from_power(limit, self.resistance_ohm, self.beta_per_w) / self.step_v
-        return np.floor(exact) if self.whole else exact
+        found = np.floor(exact) if self.whole else exact
+        smaller = np.maximum(found - 1.0, 0.0) if self.whole else (1.0 - _HAIR) * found
+        return np.where(self.power(found) > limit, smaller, found)  # rounding errors can lift a setting over its limit
 
 
 @dataclass(frozen=True)

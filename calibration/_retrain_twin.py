@@ -1,12 +1,13 @@
 """A twin that learns from what the chip did while it is retrained."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._retrain_checks import require_within
 from calibration._retrain_linear import ProductSlopes, TwinProducts
 from calibration._session import Array
 from optinc_hw.photonics import TwinParameters
@@ -17,11 +18,13 @@ _LENGTHS = (0.5, 1.0, 2.0, 4.0)
 _SHORTER, _TRIES = 0.3, 5
 _FAR_OFF = 0.5
 """Share of the rms error that counts as noise while it is larger than that."""
+_LEAST_DOUBT, _MOST_DOUBT = 1e-9, 1e3
+"""Standard deviations whose inverse squares still leave the normal equations regular."""
 
 
 @dataclass(frozen=True)
 class TwinDoubt:
-    """How far a twin may be off (one standard deviation).
+    """How far a twin may be off (one standard deviation each, from 1e-9 to 1000).
 
     Parameters
     ----------
@@ -35,6 +38,11 @@ class TwinDoubt:
         Phase of neighbours per heater's own phase, at one pitch.
     product
         Products, in units of the input amplitude 1: noise, and what no twin has.
+
+    Raises
+    ------
+    CalibrationError
+        If one is not finite or out of range.
     """
 
     phase_rad: float = 0.1
@@ -42,6 +50,13 @@ class TwinDoubt:
     efficiency: float = 0.02
     crosstalk: float = 0.02
     product: float = 0.003
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            require_within(
+                f"{field.name} of a TwinDoubt", getattr(self, field.name), _LEAST_DOUBT, _MOST_DOUBT,
+                remedy="what is surely known has a small doubt, such as 1e-6",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
