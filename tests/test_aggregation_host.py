@@ -165,6 +165,32 @@ def test_a_full_queue_refuses_with_its_limit_and_runs_the_rest():
     assert executor.runs == [1, 2]
 
 
+def test_too_many_bytes_that_wait_are_refused_as_not_done():
+    """Five elements of 4 servers and 8 bits take 4 x 8 bytes."""
+    executor = CountingExecutor(waits=True)
+    with (
+        ChipHost(executor, limits=HostLimits(waiting_bytes=64)) as host,
+        BareClient(host.address) as client,
+        RemoteExecutor(host.address) as remote,
+    ):
+        client.submit(1, 1)
+        executor.has_started()
+        for number in (2, 3):
+            client.submit(number, number)
+        for _ in range(4):
+            client.receive()
+        assert (remote.health().waiting, remote.health().waiting_bytes) == (2, 64)
+        with pytest.raises(ChipHostError, match=r"64 bytes of codes wait already .*nothing of it was done") as caught:
+            remote.run(codes_of(4))
+        assert caught.value.outcome == "not_done"
+        executor.gate.release(4)
+        for number in (1, 2, 3):
+            client.expect(messages.Result, request=name_of(number))
+        assert remote.health().waiting_bytes == 0
+        assert np.array_equal(remote.run(codes_of(5)), quantised_mean(codes_of(5)))
+    assert executor.runs == [1, 2, 3, 5]
+
+
 def test_too_many_elements_are_refused_before_anything_is_sent():
     executor = CountingExecutor()
     with ChipHost(executor, limits=HostLimits(elements=8)) as host, RemoteExecutor(host.address) as remote:

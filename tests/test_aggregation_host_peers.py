@@ -169,6 +169,40 @@ def test_hostile_peers_are_sent_away_with_a_reason_and_nothing_runs(name):
         assert np.array_equal(remote.run(codes_of(1)), quantised_mean(codes_of(1)))
 
 
+@pytest.mark.parametrize("token", [TOKEN, None])
+def test_links_that_never_log_in_keep_nobody_out(token):
+    strangers = []
+    with ChipHost(CountingExecutor(), token=token) as host, RemoteExecutor(host.address, token) as first:
+        try:
+            strangers += [BareClient(host.address, log_in=False) for _ in range(100)]
+            for one in strangers:
+                one.expect(messages.Greeting)
+            with RemoteExecutor(host.address, token) as second:
+                assert np.array_equal(second.run(codes_of(1)), quantised_mean(codes_of(1)))
+                assert second.health().clients == 2
+            assert 0 < first.health().logging_in <= 64
+            goodbye = strangers[0].expect(messages.Goodbye, again=True)
+            assert "64 newer links wait for their login, which is the chip host's limit" in goodbye.reason
+            assert strangers[0].ended()
+            assert np.array_equal(first.run(codes_of(2)), quantised_mean(codes_of(2)))
+        finally:
+            for one in strangers:
+                one.socket.close()
+
+
+def test_links_with_another_token_keep_nobody_out_while_they_linger():
+    strangers = []
+    with ChipHost(CountingExecutor(), token=TOKEN) as host:
+        try:
+            strangers += [BareClient(host.address, token="another token of enough characters") for _ in range(100)]
+            with RemoteExecutor(host.address, TOKEN) as remote:
+                health = remote.health()
+                assert (health.clients, health.logging_in <= 64) == (1, True)
+        finally:
+            for one in strangers:
+                one.socket.close()
+
+
 def test_a_request_that_comes_twice_runs_once():
     executor = CountingExecutor()
     with ChipHost(executor) as host, BareClient(host.address) as client, BareClient(host.address) as other:

@@ -54,6 +54,22 @@ def test_a_full_queue_refuses_and_counts_only_what_waits(clock):
     queue.submit("c", 1, b"", 1)
 
 
+def test_a_queue_that_is_full_of_bytes_refuses_and_takes_smaller_ones(clock):
+    queue = queue_of(clock, waiting_bytes=100)
+    queue.submit("large", 1, bytes(150), 1)  # no request that may be sent is refused for ever
+    with pytest.raises(RefusalError, match=r"150 bytes of codes wait already .* has 1; .* limit is 100 bytes"):
+        queue.submit("small", 1, bytes(1), 1)
+    assert queue.ask("small", queue.accepted, 1) == "unknown"
+    queue.begin()  # what runs does not wait
+    queue.submit("small", 1, bytes(60), 1)
+    with pytest.raises(RefusalError, match=r"60 bytes of codes wait already .* has 41; .* limit is 100 bytes"):
+        queue.submit("too much", 1, bytes(41), 1)
+    queue.submit("just fits", 1, bytes(40), 1)
+    assert queue.waiting_bytes == 100
+    queue.cancel("small", 0, 1)
+    assert queue.waiting_bytes == 40
+
+
 def test_a_request_of_an_absent_client_lets_others_pass_and_keeps_its_place(clock):
     queue = queue_of(clock)
     queue.submit("a", 1, b"", 1)

@@ -66,6 +66,15 @@ class Connection:
         self.ended = True
         self._writer.transport.abort()
 
+    def turn_away(self, reason: str) -> None:
+        """Say goodbye, with the advice to come again, and end the link without waiting for anybody to hear it."""
+        if self.ended:  # it has said goodbye, and waits for the other side to close
+            self.abort()
+            return
+        self.send(Goodbye(reason=text(reason), again=True))
+        self.ended = True
+        self._writer.close()
+
     async def close(self, reason: str = "", *, again: bool = False, linger: bool = True) -> None:
         """Say goodbye, unless there is no reason to or nobody to hear it, and end the link.
 

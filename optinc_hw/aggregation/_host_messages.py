@@ -127,8 +127,10 @@ class HostHealth(Message):
         What answers.
     clients
         Clients that are connected.
-    waiting
-        Requests in the queue.
+    logging_in
+        Links beside theirs, whose clients have not logged in.
+    waiting, waiting_bytes
+        Requests in the queue, and the bytes of their codes.
     running
         First digits of the name of the request that runs; empty if none does.
     elements
@@ -145,7 +147,9 @@ class HostHealth(Message):
 
     executor: Text
     clients: Count
+    logging_in: Count
     waiting: Count
+    waiting_bytes: Count
     running: Text
     elements: Count
     done: Count

@@ -18,8 +18,8 @@ class HostLimits:
     ----------
     clients
         Links at a time.  A job whose ranks each have an executor needs one or two a rank.
-    waiting
-        Requests in the queue.
+    waiting, waiting_bytes
+        Requests in the queue, and bytes of their codes; an empty queue takes one of any size that `elements` allows.
     elements
         Elements of one request.
     kept, kept_bytes
@@ -37,6 +37,7 @@ class HostLimits:
 
     clients: int = 16
     waiting: int = 32
+    waiting_bytes: int = 1 << 28
     elements: int = 1 << 22
     kept: int = 256
     kept_bytes: int = 1 << 28
@@ -128,6 +129,11 @@ class RequestQueue:
         self._cancel_abandoned()
         return self._in("queued")
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the codes of requests that have not begun."""
+        return sum(len(request.payload) for request in self.waiting)
+
     def submit(self, name: str, elements: int, payload: Bytes, client: object) -> Request:
         """Accept a request, or return the one of this name that was accepted before.
 
@@ -145,6 +151,12 @@ class RequestQueue:
         if len(self.waiting) >= self._limits.waiting:
             raise RefusalError(
                 f"{self._limits.waiting} requests wait already, which is the chip host's limit; try again later"
+            )
+        waiting = self.waiting_bytes
+        if waiting and waiting + len(payload) > self._limits.waiting_bytes:
+            raise RefusalError(
+                f"{waiting} bytes of codes wait already and this request has {len(payload)}; the chip host's limit is "
+                f"{self._limits.waiting_bytes} bytes: try again later, or send smaller requests"
             )
         self.accepted += 1
         request = Request(name, self.accepted, elements, payload, client)

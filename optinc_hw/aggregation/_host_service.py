@@ -21,7 +21,7 @@ from optinc_hw.clock import Clock
 from optinc_hw.errors import AggregationError
 
 _LOGIN_S = 10.0
-_LOGGING_IN = 8  # links that may be open beyond the limit of clients, as they have not said yet who they are
+_STRANGERS = 64  # links that may be open without a client who has said who it is
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Service:
         self._instance = secrets.token_hex(16)
         self._links: dict[Connection, asyncio.Task[None]] = {}
         self._sessions: dict[str, Connection] = {}
+        self._strangers: dict[Connection, None] = {}  # links that are no client's, the oldest one first
         self._running: Request | None = None
         self._counts = {"done": 0, "failed": 0}
         self._busy_s = 0.0
@@ -146,6 +147,7 @@ class Service:
         task = asyncio.current_task()
         assert task is not None  # start_server makes one for each link
         self._links[link] = task
+        self._receive_stranger(link)
         try:
             await self._converse(link)
         except asyncio.CancelledError:
@@ -153,6 +155,7 @@ class Service:
         finally:
             self._left(link)
             link.abort()
+            self._strangers.pop(link, None)
             del self._links[link]
 
     async def _converse(self, link: Connection) -> None:
@@ -174,14 +177,13 @@ class Service:
 
     async def _log_in(self, link: Connection) -> bool:
         """Find out who the client is; returns whether it may stay."""
-        if len(self._links) > self._limits.clients + _LOGGING_IN:
-            await link.close(self._full(), again=True)
-            return False
         greeting = messages.Greeting(
             instance=self._instance, nonce=secrets.token_hex(16), token_needed=self._token is not None
         )
         link.send(greeting)
         login = await self._login(link)
+        if link.ended:  # newer ones have taken its place
+            return False
         wanted = messages.proof(self._token, "client", greeting, login.nonce, login.session)
         if not messages.same(login.proof, wanted):
             await link.close("the token is not that of this chip host" if wanted else "this chip host has no token")
@@ -191,8 +193,10 @@ class Service:
             former.abort()
             self._left(former)
         if len(self._sessions) >= self._limits.clients:
-            await link.close(self._full(), again=True)
+            full = f"{self._limits.clients} clients are connected, which is the chip host's limit; try again later"
+            await link.close(full, again=True, linger=False)
             return False
+        del self._strangers[link]
         link.session = login.session
         self._sessions[login.session] = link
         link.send(
@@ -218,8 +222,16 @@ class Service:
             raise ProtocolError(f"the first message must be Login, not {type(login).__name__}")
         return login
 
-    def _full(self) -> str:
-        return f"{self._limits.clients} clients are connected, which is the chip host's limit; try again later"
+    def _receive_stranger(self, link: Connection) -> None:
+        """Take a link whose client is not known yet; the oldest such link goes if there are too many."""
+        self._strangers[link] = None
+        if len(self._strangers) > _STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.turn_away(
+                f"{_STRANGERS} newer links wait for their login, which is the chip host's limit; somebody opens links "
+                "without logging in: try again, and let only the jobs' machines reach this port"
+            )
 
     def _left(self, link: Connection) -> None:
         link.ended = True
@@ -294,7 +306,9 @@ class Service:
         return messages.HostHealth(
             executor=type(self._executor).__name__,
             clients=len(self._sessions),
+            logging_in=len(self._strangers),
             waiting=len(self._queue.waiting),
+            waiting_bytes=self._queue.waiting_bytes,
             running="" if running is None else messages.short(running.name),
             elements=0 if running is None else running.elements,
             done=0 if running is None else running.done,
