@@ -113,10 +113,35 @@ def test_recalibration_runs_beside_the_answers_and_comes_into_use():
     assert chip.vectors > before
 
 
-def test_answers_of_the_bench_itself_wait_for_the_recalibration():
+class Wrapper:
+    """An executor that hands everything to another one."""
+
+    def __init__(self, executor):
+        self.executor = executor
+        self.servers, self.bits, self.inputs, self.batch_limit = 4, 8, 4, None
+
+    def run(self, codes, out=None):
+        return self.executor.run(codes, out)
+
+
+class Counted(TableExecutor):
+    """What looks like a table, but could do anything."""
+
+
+USERS_OF_THE_BENCH = {
+    "the bench": lambda bench: bench,
+    "another executor on the bench": lambda bench: BenchExecutor(NETWORK, bench.runner),
+    "a wrapper of the bench": Wrapper,
+    "a wrapper of a wrapper": lambda bench: Wrapper(Wrapper(bench)),
+    "a subclass": lambda bench: Counted.from_executor(ExactExecutor(4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", USERS_OF_THE_BENCH)
+def test_answers_that_may_come_from_the_bench_wait_for_the_recalibration(name):
     chip = Chip(1e-3)
     bench = BenchExecutor(NETWORK, chip)
-    kept = Checked(bench, TwinExecutor(NETWORK, Chip()), bench)
+    kept = Checked(USERS_OF_THE_BENCH[name](bench), TwinExecutor(NETWORK, Chip()), bench)
 
     def recalibrate():
         chip.gain = 1.0
@@ -126,8 +151,17 @@ def test_answers_of_the_bench_itself_wait_for_the_recalibration():
     run(executor, 4)
     chip.gain = 0.99
     run(executor, 2, start=4)
-    assert (executor.recalibrations, chip.gain) == (1, 1.0)
+    assert (executor.recalibrations, executor.recalibrating, chip.gain) == (1, False, 1.0)
     executor.finish()
+
+
+def test_whether_answers_wait_can_be_said():
+    bench = BenchExecutor(NETWORK, Chip())
+    twin, table = TwinExecutor(NETWORK, Chip()), TableExecutor.from_executor(ExactExecutor(4, 8))
+    for fast in (table, twin, ExactExecutor(4, 8)):
+        assert not Checked(fast, twin, bench).answers_wait
+        assert Checked(fast, twin, bench, fast_uses_bench=True).answers_wait
+    assert not Checked(Wrapper(table), twin, bench, fast_uses_bench=False).answers_wait
 
 
 def test_a_failed_recalibration_ends_the_next_answer():

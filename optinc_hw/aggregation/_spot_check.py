@@ -8,7 +8,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optinc_hw.aggregation._executor import Answers, Executor, answer, answers_in_range, checked_out
+from optinc_hw.aggregation._executor import (
+    Answers,
+    ExactExecutor,
+    Executor,
+    answer,
+    answers_in_range,
+    checked_out,
+)
+from optinc_hw.aggregation._table import TableExecutor
+from optinc_hw.aggregation._tiled import TwinExecutor
 from optinc_hw.errors import CalibrationError, NetworkError
 from optinc_hw.onn import check_codes, encode_pam4
 
@@ -34,11 +43,22 @@ class Checked:
         Predicts the bench's analogue symbols; without noise.
     bench
         Measures them.
+    fast_uses_bench
+        Whether the fast executor uses the instruments of the bench, itself or through others, so that it must not run
+        while they are calibrated.  None: unless it is an `ExactExecutor`, a `TableExecutor` or a `TwinExecutor`.
     """
 
     fast: Executor
     twin: AnalogExecutor
     bench: AnalogExecutor
+    fast_uses_bench: bool | None = None
+
+    @property
+    def answers_wait(self) -> bool:
+        """Whether there are no answers while the bench is calibrated."""
+        if self.fast_uses_bench is None:
+            return type(self.fast) not in (ExactExecutor, TableExecutor, TwinExecutor)
+        return self.fast_uses_bench
 
 
 @dataclass(frozen=True)
@@ -125,7 +145,7 @@ class SpotCheckedExecutor:
         How much is checked, and what counts as drift.
     recalibrate
         Called after an alarm; returns what to use from then on.  It runs in a thread of its own while the old fast
-        executor goes on answering and nothing is checked; where the fast executor is the bench itself, answers wait.
+        executor goes on answering and nothing is checked; where the fast executor uses the bench, answers wait.
         Without it, alarms are only counted.
     on_alarm
         Called with every alarm.
@@ -279,6 +299,6 @@ class SpotCheckedExecutor:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="optinc-recalibration")
         self._coming = self._thread.submit(recalibrate)
-        if self._checked.fast is self._checked.bench:
-            self._coming.exception()  # the bench is busy until then
+        if self._checked.answers_wait:
+            self._coming.exception()
             self._take_over()
