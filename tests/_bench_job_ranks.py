@@ -36,9 +36,11 @@ class Noted:
         self.servers, self.bits, self.inputs = executor.servers, executor.bits, executor.inputs
         self.batch_limit = executor.batch_limit
         self.wrong = []
+        self.answered = 0
 
     def run(self, codes, out=None):
         answers = self.executor.run(codes, out)
+        self.answered += len(codes)
         self.wrong.append(float(np.mean(answers != quantised_mean(codes))))
         return answers
 
@@ -106,6 +108,7 @@ def train(rank, ranks, folder):
         if host is not None:
             found |= {
                 "wrong": host.executor.wrong,
+                "answered": host.executor.answered,
                 "alarms": [str(alarm) for alarm in host.checked.alarms],
                 "recalibrations": host.checked.recalibrations,
                 "costs": state.costs,
