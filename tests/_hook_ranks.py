@@ -267,27 +267,29 @@ def differing(rank, ranks):
 class Failing:
     """An executor that fails in its third answer, as a bench may."""
 
-    def __init__(self, ranks):
+    def __init__(self, ranks, error):
         self.servers, self.bits, self.inputs, self.batch_limit = ranks, 8, 4, None
-        self.calls = 0
+        self.calls, self.error = 0, error
 
     def run(self, codes, out=None):
         self.calls += 1
         if self.calls == 3:
-            raise OptincError("output 2 of the chip is dark")
+            raise self.error("output 2 of the chip is dark")
         return ExactExecutor(self.servers, 8).run(codes, out)
 
 
 def failing(rank, ranks):
-    """Rank 1's executor fails in the third step; a fourth step is tried."""
-    model = DistributedDataParallel(Values(*drawn(rank, 50)))
-    register_optinc_hook(model, Failing(ranks) if rank == 1 else table(ranks))
-    messages = []
-    for _ in range(4):
-        messages.append(refusal(lambda: model().backward()))
-        with contextlib.suppress(RuntimeError):
-            model.zero_grad()
-    return messages
+    """Rank 1's executor fails in the third step, also with what ends a process; a fourth step is tried."""
+    found = {}
+    for error in (OptincError, SystemExit):
+        model = DistributedDataParallel(Values(*drawn(rank, 50)))
+        register_optinc_hook(model, Failing(ranks, error) if rank == 1 else table(ranks), {"timeout_s": 30.0})
+        messages = found[error.__name__] = []
+        for _ in range(4):
+            messages.append(refusal(lambda model=model: model().backward()))
+            with contextlib.suppress(RuntimeError):
+                model.zero_grad()
+    return found
 
 
 def warmed(rank, ranks):

@@ -215,11 +215,12 @@ def test_ranks_that_differ_end_with_the_reason_on_every_rank(found):
         assert "3 ranks cannot feed 2 inputs" in one["servers"]
 
 
-def test_a_failing_executor_ends_all_ranks_at_once_and_for_good(found):
-    for messages in found["failing"]:
-        assert messages[:2] == ["", ""]
-        for message in messages[2:]:
-            assert "the executor failed on rank 1: OptincError: output 2 of the chip is dark" in message
+@pytest.mark.parametrize("error", ["OptincError", "SystemExit"])
+def test_a_failing_executor_ends_all_ranks_at_once_and_for_good(found, error):
+    for one in found["failing"]:
+        assert one[error][:2] == ["", ""]
+        for message in one[error][2:]:
+            assert f"the executor failed on rank 1: {error}: output 2 of the chip is dark" in message
 
 
 def test_warmup_averages_in_floating_point(found):

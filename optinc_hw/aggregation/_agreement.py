@@ -16,7 +16,7 @@ from optinc_hw.aggregation._executor import ExactExecutor, Executor
 from optinc_hw.aggregation._feeds import Feeds
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._table import TableExecutor
-from optinc_hw.aggregation._transfers import LANES, Groups
+from optinc_hw.aggregation._transfers import LANES, Group, Groups, told_by_all
 from optinc_hw.errors import AggregationError, NetworkError
 
 _ANSWER_S = 5.0  # how long others may take to say that they are alive, and of a short timeout a quarter
@@ -33,7 +33,7 @@ def setup_of(options: OptincOptions, executor: Executor | None, step: int) -> Se
     return {"network": network, "ordered": ordered, "shared": shared}
 
 
-def agree(group: dist.ProcessGroup, setup: Setup, chip_host: int | None) -> tuple[Feeds, int]:
+def agree(group: Group, setup: Setup, chip_host: int | None) -> tuple[Feeds, int]:
     """Compare the ranks' setups: which rank feeds which input, and how many lanes may call the executors at once.
 
     Every rank gets the same answer or the same error.
@@ -45,8 +45,7 @@ def agree(group: dist.ProcessGroup, setup: Setup, chip_host: int | None) -> tupl
     NetworkError
         If the executors' network does not fit the codes or the ranks.
     """
-    setups: list[Setup] = [{}] * dist.get_world_size(group)
-    dist.all_gather_object(setups, setup, group=group)
+    setups: list[Setup] = told_by_all(group, setup)
     for name in setups[0]["shared"]:
         _check_equal(name, [one["shared"].get(name) for one in setups])
     ranks = len(setups)
@@ -91,33 +90,31 @@ def failure(groups: Groups, step: int, cause: BaseException, timeout_s: float) -
     silent = _silent(groups.health, answer_time(timeout_s))
     who = f"{_named(silent, 'does', 'do')} not answer" if silent else "all ranks answer, one of them late"
     return AggregationError(
-        f"rank {dist.get_rank(groups.health)}: averaging failed in step {step}, and {who}; start the job again from "
+        f"rank {groups.health.rank()}: averaging failed in step {step}, and {who}; start the job again from "
         f"its last checkpoint ({str(cause).strip().splitlines()[0]})"
     )
 
 
-def _silent(group: dist.ProcessGroup, wait_s: float) -> list[int]:
+def _silent(group: Group, wait_s: float) -> list[int]:
     """Return the ranks that send no sign of life; all ranks whose exchange broke ask each other."""
-    mine, until = dist.get_rank(group), time.monotonic() + wait_s
+    until, others = time.monotonic() + wait_s, [rank for rank in range(group.size()) if rank != group.rank()]
     asked = {}
-    for rank in range(dist.get_world_size(group)):
-        if rank != mine:
-            with contextlib.suppress(RuntimeError):
-                asked[rank] = _greet(group, dist.get_global_rank(group, rank))
-    return [rank for rank in range(dist.get_world_size(group)) if rank != mine and not _answers(asked.get(rank), until)]
+    for rank in others:
+        with contextlib.suppress(RuntimeError):
+            asked[rank] = _greet(group, rank)
+    return [rank for rank in others if not _answers(asked.get(rank), until)]
 
 
-def _greet(group: dist.ProcessGroup, peer: int) -> list[dist.Work | None]:
+def _greet(group: Group, peer: int) -> list[dist.Work]:
     sign = torch.zeros(1, dtype=torch.uint8)
-    return [dist.irecv(torch.empty_like(sign), peer, group), dist.isend(sign, peer, group)]
+    return [group.recv([torch.empty_like(sign)], peer, 0), group.send([sign], peer, 0)]
 
 
-def _answers(exchange: list[dist.Work | None] | None, until: float) -> bool:
+def _answers(exchange: list[dist.Work] | None, until: float) -> bool:
     """Whether a greeting is returned before a time of the monotonic clock."""
     try:
         for work in exchange or ():
-            if work is not None:
-                work.wait(timedelta(seconds=max(0.1, until - time.monotonic())))
+            work.wait(timedelta(seconds=max(0.1, until - time.monotonic())))
     except RuntimeError:
         return False
     return exchange is not None

@@ -17,6 +17,7 @@ from optinc_hw.aggregation._feedback import Residuals
 from optinc_hw.aggregation._options import OptincOptions
 from optinc_hw.aggregation._quantizer import Borders, Codes, Floats
 from optinc_hw.aggregation._transfers import Groups, SharedMaxima
+from optinc_hw.aggregation._warm_up import float_mean
 from optinc_hw.errors import AggregationError, GradientError
 
 
@@ -55,7 +56,7 @@ class Pending:
     borders
         Borders of the blocks.
     maxima
-        Largest values of the blocks.
+        Largest values of the blocks; None in a step of the warm-up, which needs none.
     lane
         Lane in which the codes will travel.
     """
@@ -63,7 +64,7 @@ class Pending:
     gradients: Gradients
     corrected: Floats
     borders: Borders
-    maxima: SharedMaxima
+    maxima: SharedMaxima | None
     lane: int
 
 
@@ -88,7 +89,7 @@ class Averager:
     Raises
     ------
     AggregationError
-        If the ranks are set up differently.
+        If the ranks are set up differently, or one of them does not come.
     NetworkError
         If the network does not fit the codes or the ranks.
     """
@@ -106,22 +107,24 @@ class Averager:
         self._quantizer = options.quantizer()
         self._residuals = residuals
         self._account = account
+        self._failing = threading.Lock()
+        self._failed: AggregationError | None = None
+        self._borders: dict[tuple[int, ...], Borders] = {}
+        self._turns = 0
         self._groups = Groups.beside(group, options.timeout_s - answer_time(options.timeout_s))
-        feeds, lanes = agree(self._groups.health, setup_of(options, executor, step), options.chip_host)
+        with self._named(step):
+            feeds, lanes = agree(self._groups.maxima, setup_of(options, executor, step), options.chip_host)
         self._factor = feeds.factor
         self._lanes = [
             CodeExchange(lane, executor, options.chip_host, feeds, account, shared_memory=options.shared_memory)
             for lane in self._groups.lanes[:lanes]
         ]
-        self._turns = 0
-        self._rank, self._ranks = dist.get_rank(self._groups.health), feeds.ranks
-        self._failing = threading.Lock()
-        self._borders: dict[tuple[int, ...], Borders] = {}
-        self._failed: AggregationError | None = None
+        self._rank, self._ranks = self._groups.health.rank(), feeds.ranks
 
     def close(self) -> None:
-        """End the connections; every rank must."""
-        self._groups.close()
+        """End the connections; every rank must, and nothing can be averaged any more."""
+        self._lanes.clear()
+        del self._groups
 
     def begin(self, gradients: Gradients) -> Pending:
         """Begin to agree on the blocks' maxima; every rank calls this for the same parameters in the same order.
@@ -135,15 +138,17 @@ class Averager:
         """
         if self._failed is not None:
             raise self._failed
+        lane = self._turns % len(self._lanes)
+        self._turns += 1
         sizes = tuple(gradients.sizes)
         if sizes not in self._borders:
             self._borders[sizes] = self._quantizer.borders(sizes)
         borders, corrected = self._borders[sizes], gradients.vector
+        if gradients.step < self._options.warmup_steps:
+            return Pending(gradients, corrected, borders, None, lane)
         if self._options.error_feedback:
             corrected = self._residuals.add_to(corrected, gradients.names, sizes)
         maxima = self._quantizer.block_maxima(corrected, borders)
-        lane = self._turns % len(self._lanes)
-        self._turns += 1
         with self._named(gradients.step):
             shared = SharedMaxima.begin(self._groups.maxima, maxima)
         return Pending(gradients, corrected, borders, shared, lane)
@@ -163,9 +168,12 @@ class Averager:
         if self._failed is not None:
             raise self._failed
         with self._named(pending.gradients.step):
+            if pending.maxima is None:
+                self._finish_warm_up(pending, out)
+                return
             with self._account.phase("maxima"):
                 maxima = pending.maxima.wait()
-            self._finish(pending, maxima, out)
+            self._finish(pending, pending.maxima.transfers.bytes_sent, maxima, out)
 
     @contextmanager
     def _named(self, step: int) -> Iterator[None]:
@@ -181,7 +189,13 @@ class Averager:
                     self._failed = failure(self._groups, step, error, self._options.timeout_s)
             raise self._failed from error
 
-    def _finish(self, pending: Pending, maxima: Floats, out: Floats) -> None:
+    def _finish_warm_up(self, pending: Pending, out: Floats) -> None:
+        float_mean(self._groups.lanes[pending.lane], pending.corrected, out)
+        maxima = self._quantizer.block_maxima(out, pending.borders)
+        if self._options.non_finite == "raise" and not np.isfinite(maxima).all():
+            raise self._refusal(pending, int(np.argmin(np.isfinite(maxima))))
+
+    def _finish(self, pending: Pending, sent: int, maxima: Floats, out: Floats) -> None:
         borders, values = pending.borders, pending.corrected
         lost = np.flatnonzero(~np.isfinite(maxima))
         if len(lost):
@@ -196,9 +210,9 @@ class Averager:
         codes = exchange.codes(size)
         with self._account.phase("quantise"):
             self._quantise(pending, values, maxima, codes[:size])
-        sent = exchange.bytes_sent
+        before = exchange.bytes_sent
         answers = exchange.answers(codes)[:size]
-        sent = exchange.bytes_sent - sent + pending.maxima.transfers.bytes_sent
+        sent += exchange.bytes_sent - before
         self._account.add(self._ranks, size, self._options.bits, sent, exchange.way)
         if self._options.error_feedback:
             dropped = values - self._quantizer.dequantise(codes[:size], maxima, borders)

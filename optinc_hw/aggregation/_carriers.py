@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from optinc_hw.aggregation._common_memory import CommonMemory
-from optinc_hw.aggregation._transfers import Transfers
+from optinc_hw.aggregation._transfers import Group, Transfers
 from optinc_hw.errors import AggregationError
 
 Bytes = NDArray[np.uint8]
@@ -57,9 +56,9 @@ class Sockets:
         Ranks that hold an executor, in the order of their parts.
     """
 
-    def __init__(self, group: dist.ProcessGroup, holders: Sequence[int]) -> None:
+    def __init__(self, group: Group, holders: Sequence[int]) -> None:
         self._group, self._holders = group, holders
-        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._rank, self._ranks = group.rank(), group.size()
         self._arrays: dict[str, Bytes] = {}
         self._size = 0
         self.bytes_sent = 0
@@ -130,9 +129,9 @@ class SharedMemory:
         Memory of all ranks.
     """
 
-    def __init__(self, group: dist.ProcessGroup, holders: Sequence[int], memory: CommonMemory) -> None:
+    def __init__(self, group: Group, holders: Sequence[int], memory: CommonMemory) -> None:
         self._group, self._holders, self._memory = group, holders, memory
-        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._rank, self._ranks = group.rank(), group.size()
         self._size = self._exchanges = 0
         self.bytes_sent = 0
 

@@ -7,10 +7,9 @@ import secrets
 from pathlib import Path
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
-from optinc_hw.aggregation._transfers import Transfers
+from optinc_hw.aggregation._transfers import Group, Transfers
 
 Bytes = NDArray[np.uint8]
 
@@ -51,7 +50,7 @@ class CommonMemory:
         return np.asarray(self._rows[-1])
 
     @classmethod
-    def shared(cls, group: dist.ProcessGroup, size: int) -> "CommonMemory | None":
+    def shared(cls, group: Group, size: int) -> "CommonMemory | None":
         """Make rows of at least ``size`` bytes for the ranks of a group, which must all call this.
 
         Returns
@@ -59,7 +58,7 @@ class CommonMemory:
         CommonMemory or None
             None on all ranks if one of them does not see the memory of the first, or there is not enough.
         """
-        ranks, mine = dist.get_world_size(group), dist.get_rank(group)
+        ranks, mine = group.size(), group.rank()
         shape = ranks + 1, -(-size // _PAGE) * _PAGE
         token = np.zeros(_TOKEN, dtype=np.uint8)
         memory = None

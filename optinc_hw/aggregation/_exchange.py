@@ -1,7 +1,6 @@
 """Codes of all ranks to where the executor is, and its answers back."""
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from optinc_hw.aggregation._account import Account
@@ -11,6 +10,7 @@ from optinc_hw.aggregation._executor import Executor
 from optinc_hw.aggregation._feeds import Feeds
 from optinc_hw.aggregation._packing import GROUP, pack, packed_size, unpack
 from optinc_hw.aggregation._quantizer import Codes
+from optinc_hw.aggregation._transfers import Group, told_by_all
 from optinc_hw.errors import AggregationError
 
 
@@ -35,7 +35,7 @@ class CodeExchange:
 
     def __init__(
         self,
-        group: dist.ProcessGroup,
+        group: Group,
         executor: Executor | None,
         chip_host: int | None,
         feeds: Feeds,
@@ -51,7 +51,7 @@ class CodeExchange:
         self._shared_memory = shared_memory
         self._carrier: Carrier = Sockets(group, self._holders)
         self._type = np.dtype(np.uint8 if feeds.bits <= 8 else np.uint16)
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     @property
     def bytes_sent(self) -> int:
@@ -124,7 +124,7 @@ class CodeExchange:
         try:
             with self._account.phase("executor"):
                 self._feeds.run(self._executor, codes, found)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for an answer
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for an answer
             self._failure = error
             answers[:] = 0
             return
@@ -134,8 +134,7 @@ class CodeExchange:
     def _ask_for_failures(self, answers: NDArray[np.uint8]) -> None:
         """Tell all ranks what failed on which rank; without a failure an executor gave the zeros."""
         told = None if self._failure is None else f"{type(self._failure).__name__}: {self._failure}"
-        messages: list[str | None] = [None] * self._feeds.ranks
-        dist.all_gather_object(messages, told, group=self._group)
+        messages: list[str | None] = told_by_all(self._group, told)
         failed = [f"rank {rank}: {message}" for rank, message in enumerate(messages) if message is not None]
         if failed:
             raise AggregationError(f"the executor failed on {'; '.join(failed)}") from self._failure

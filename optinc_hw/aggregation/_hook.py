@@ -70,11 +70,6 @@ def optinc_hook(
         return _done(buffer)
     if not buffer.numel():
         return _served(state, 0, buffer, lambda: None, last=last)
-    if step < state.options.warmup_steps:
-        buffer.div_(state.ranks)
-        work = dist.all_reduce(buffer, group=state.process_group, async_op=True)
-        averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda future: future.value()[0])
-        return averaged
     sizes = [gradient.numel() for gradient in bucket.gradients()]
     return _average(state, buffer, Gradients(vector_of(buffer), names, sizes, step), last=last)
 

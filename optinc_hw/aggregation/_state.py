@@ -159,8 +159,8 @@ class OptincState:
         self.steps = int(state["steps"])
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = {"_account": None, "_averager": None, "_workers": [], "_buckets": [], "process_group": None}
-        kept = self.__dict__ | dropped
+        ended: dict[str, Any] = {"_account": None, "_averager": None, "_workers": [], "_buckets": []}
+        kept = self.__dict__ | ended | {"process_group": None}
         return kept | {"had_group": self.process_group is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -5,18 +5,38 @@ buckets take turns.  So each group sees its exchanges in the same order on every
 of the codes and one lane computes while the other waits.
 """
 
+import contextlib
+import pickle
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed.distributed_c10d import PrefixStore, _get_process_group_store
 
 from optinc_hw.aggregation._quantizer import Floats
+from optinc_hw.errors import AggregationError
 
 LANES = 2
+
+
+class Group(Protocol):
+    """Connections of a rank to the others, of which the calls below are used."""
+
+    def rank(self) -> int:
+        """Return this rank's number in the group."""
+
+    def size(self) -> int:
+        """Return the number of ranks."""
+
+    def send(self, tensors: list[torch.Tensor], rank: int, tag: int, /) -> dist.Work:
+        """Begin to send a tensor."""
+
+    def recv(self, tensors: list[torch.Tensor], rank: int, tag: int, /) -> dist.Work:
+        """Begin to receive a tensor."""
 
 
 class Transfers:
@@ -31,7 +51,7 @@ class Transfers:
         Group whose numbers of ranks count.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: Group) -> None:
         self._group = group
         self._works: list[dist.Work] = []
         self.bytes_sent = 0
@@ -47,7 +67,7 @@ class Transfers:
 
     def swap(self, table: NDArray[Any]) -> None:
         """Begin to give every rank all rows (ranks, ...) of a table of which each rank has its own."""
-        ranks, mine = len(table), dist.get_rank(self._group)
+        ranks, mine = len(table), self._group.rank()
         for shift in range(1, ranks):
             self.receive(table[(mine - shift) % ranks], (mine - shift) % ranks)
             self.send(table[mine], (mine + shift) % ranks)
@@ -58,41 +78,83 @@ class Transfers:
             work.wait()
 
 
+def told_by_all(group: Group, value: Any) -> list[Any]:  # Any: whatever can be pickled
+    """Tell all ranks a value; return the values of all, in the order of ranks."""
+    told = np.frombuffer(pickle.dumps(value), dtype=np.uint8)
+    sizes = np.zeros((group.size(), 1), dtype=np.int64)
+    sizes[group.rank()] = len(told)
+    _swapped(group, sizes)
+    table = np.zeros((group.size(), int(sizes.max())), dtype=np.uint8)
+    table[group.rank(), : len(told)] = told
+    _swapped(group, table)
+    return [pickle.loads(row.tobytes()) for row in table]  # noqa: S301 - from ranks of the same job, as torch does it
+
+
+def _swapped(group: Group, table: NDArray[Any]) -> None:
+    transfers = Transfers(group)
+    transfers.swap(table)
+    transfers.wait()
+
+
 @dataclass(frozen=True)
 class Groups:
-    """Process groups of the hook.
+    """Connections of the hook.
 
     Parameters
     ----------
     maxima
-        For the largest values of blocks.
+        For the handshake and the largest values of blocks.
     lanes
         For codes and answers.
     health
         For finding out who does not answer any more.
     """
 
-    maxima: dist.ProcessGroup
-    lanes: tuple[dist.ProcessGroup, ...]
-    health: dist.ProcessGroup
+    maxima: Group
+    lanes: tuple[Group, ...]
+    health: Group
 
     @classmethod
     def beside(cls, group: dist.ProcessGroup | None, timeout_s: float) -> "Groups":
-        """Make groups of the ranks of ``group``; every one of its ranks must call this."""
-        ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
+        """Connect the ranks of ``group``; every one of its ranks must call this.  They end with the last reference.
+
+        They are no groups of torch's own kind, which only all ranks of a job can make: names of those made by some
+        ranks count the groups of each process, in which the ranks may differ.
+
+        Raises
+        ------
+        AggregationError
+            If a rank does not come within the time.
+        """
+        base = dist.group.WORLD if group is None else group
+        assert base is not None  # there is a default group, or there would be no gradients of several ranks
+        store, rank, ranks = _get_process_group_store(base), base.rank(), base.size()
         timeout = timedelta(seconds=timeout_s)
-        # Torch names groups that only their ranks make after their ranks: one made after its like was closed would
-        # find the old addresses.  Groups of all ranks are numbered.
-        local = len(ranks) < dist.get_world_size()
-        maxima, health, *lanes = (
-            dist.new_group(ranks, timeout, "gloo", use_local_synchronization=local) for _ in range(2 + LANES)
-        )
+        prefix = f"optinc/{store.add(f'optinc/rank {rank}', 1)}"  # each rank counts the same calls for this group
+        here = [f"{prefix}/rank {other}" for other in range(ranks)]
+        try:
+            store.set(here[rank], "here")
+            store.wait(here, timeout)
+            maxima, health, *lanes = (
+                cast(Group, dist.ProcessGroupGloo(PrefixStore(f"{prefix}/{index}", store), rank, ranks, timeout))
+                for index in range(2 + LANES)
+            )
+        except RuntimeError as error:
+            who = _absent(store, here) or "the ranks found no way to one another"
+            raise AggregationError(
+                f"rank {rank}: {who} within {timeout_s:.6g} s; all ranks must make the same steps; give a longer "
+                "timeout_s if one may come later, and name the network interface that all reach in GLOO_SOCKET_IFNAME "
+                f"({str(error).strip().splitlines()[0]})"
+            ) from error
         return cls(maxima, tuple(lanes), health)
 
-    def close(self) -> None:
-        """End the groups' connections."""
-        for group in (self.maxima, *self.lanes, self.health):
-            dist.destroy_process_group(group)
+
+def _absent(store: dist.Store, here: list[str]) -> str:
+    """Say which ranks have not left their key; nothing if all have, or the store is gone."""
+    with contextlib.suppress(RuntimeError):
+        absent = [rank for rank, key in enumerate(here) if not store.check([key])]
+        return f"{' and '.join(f'rank {rank}' for rank in absent)} did not come to the step" if absent else ""
+    return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +173,10 @@ class SharedMaxima:
     transfers: Transfers
 
     @classmethod
-    def begin(cls, group: dist.ProcessGroup, maxima: Floats) -> "SharedMaxima":
+    def begin(cls, group: Group, maxima: Floats) -> "SharedMaxima":
         """Begin to tell all ranks this rank's maxima (blocks,)."""
-        table = np.empty((dist.get_world_size(group), len(maxima)), dtype=maxima.dtype)
-        table[dist.get_rank(group)] = np.where(np.isfinite(maxima), maxima, np.inf)
+        table = np.empty((group.size(), len(maxima)), dtype=maxima.dtype)
+        table[group.rank()] = np.where(np.isfinite(maxima), maxima, np.inf)
         transfers = Transfers(group)
         transfers.swap(table)
         return cls(table, transfers)
