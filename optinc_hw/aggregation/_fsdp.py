@@ -19,7 +19,7 @@ from optinc_hw.errors import GradientError
 class OptincReduceScatter:
     """Averages the gradients of a module that ``fully_shard`` has sharded.
 
-    ``module.set_custom_reduce_scatter(OptincReduceScatter(executor))``, one for each sharded module, on all ranks.
+    ``module.set_custom_reduce_scatter(scatter)``, the same object for all sharded modules of a model, on all ranks.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ class OptincReduceScatter:
     Notes
     -----
     Blocks never reach over the border of a rank's share, but may hold several parameters, which FSDP has put together.
-    All ranks get all answers and keep their share, so that as many bytes travel as for `optinc_hook`.
+    All ranks get all answers and keep their share, so that as many bytes travel as for `optinc_hook`.  Connections are
+    made in the first call for a process group and serve all modules that are sharded over it.
     """
 
     def __init__(self, executor: Executor | None, options: OptincOptions | None = None) -> None:
@@ -48,13 +49,22 @@ class OptincReduceScatter:
                 "steps; switch them off"
             )
         self._account = Account()
-        self._averager: Averager | None = None
+        self._averagers: dict[dist.ProcessGroup, Averager] = {}
         self._calls = 0
 
     @property
     def costs(self) -> Costs:
         """What averaging has cost this rank."""
         return self._account.costs
+
+    def close(self) -> None:
+        """End the connections, on all ranks after their last step; a later step makes new ones.
+
+        Without it they last as long as the process: some ten for each other rank of a group.
+        """
+        averagers, self._averagers = self._averagers, {}
+        for averager in averagers.values():
+            averager.close()
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Return memory for gradients."""
@@ -82,15 +92,18 @@ class OptincReduceScatter:
                 f"FSDP asks for the operation {op} (asynchronous: {async_op}); the chip gives means and sums, at once: "
                 "set_force_sum_reduction_for_comms(True) makes it ask for sums"
             )
-        if self._averager is None:
-            self._averager = Averager(group, self._executor, self._options, Residuals(), 0, self._account)
+        if group not in self._averagers:
+            self._averagers[group] = Averager(
+                group, self._executor, self._options, Residuals(), self._calls, self._account
+            )
+        averager = self._averagers[group]
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         vector = vector_of(input_tensor)
         share = len(vector) // ranks
         names = [f"the share of rank {other}" for other in range(ranks)]
-        pending = self._averager.begin(Gradients(vector, names, [share] * ranks, self._calls))
+        pending = averager.begin(Gradients(vector, names, [share] * ranks, self._calls))
         self._calls += 1
         mean = np.empty_like(vector)
-        self._averager.finish(pending, mean)
+        averager.finish(pending, mean)
         mine = torch.from_numpy(mean[rank * share : (rank + 1) * share])
         output_tensor.copy_(mine if op == dist.ReduceOp.AVG else mine * ranks)
