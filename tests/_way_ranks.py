@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,15 @@ def run(rank, ranks, folder):
             found[name] = [averaged(rank, ranks, {**settings, "shared_memory": shared}) for shared in (True, False)]
         with pytest.MonkeyPatch.context() as patch:
             if rank == 1:  # as on another machine
-                patch.setattr(common_memory, "_FOLDER", Path(folder))
+                patch.setattr(common_memory, "_PROCESSES", Path(folder))
             found["another machine"] = [averaged(rank, ranks, {})]
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1:  # its process has the same number as another one here
+                patch.setattr(common_memory, "_PROCESSES", OtherProcesses())
+            found["other process numbers"] = [averaged(rank, ranks, {})]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(os, "memfd_create")
+            found["no such memory"] = [averaged(rank, ranks, {})]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "posix_fallocate", full)
             found["no memory left"] = [averaged(rank, ranks, {})]
@@ -81,8 +89,30 @@ def run(rank, ranks, folder):
         distributed.destroy_process_group()
 
 
+class OtherProcesses:
+    """Where the first rank's descriptors would be is memory of the same name and size, with other content."""
+
+    def __truediv__(self, place):
+        other = os.memfd_create("optinc")
+        os.truncate(other, Path("/proc", place).stat().st_size)
+        return Path(f"/proc/self/fd/{other}")
+
+
 def full(descriptor, offset, size):
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def killed(folder):
+    """Be killed while memory has been made and no other rank has it yet."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/alone", rank=0, world_size=1)
+    allocate = os.posix_fallocate
+
+    def allocate_and_die(*arguments):
+        allocate(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.posix_fallocate = allocate_and_die
+    common_memory.CommonMemory.shared(distributed.group.WORLD, 10_000)
 
 
 def full_after(times, allocate):

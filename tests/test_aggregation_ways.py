@@ -1,28 +1,34 @@
 """Codes through memory that ranks share, and over sockets: equal means, and what happens where memory is not shared."""
 
+import multiprocessing
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing
-from _way_ranks import SETTINGS, SIZES, run
+from _way_ranks import SETTINGS, SIZES, killed, run
 
 MEMORY = Path("/dev/shm")
 RANKS = 3
 
-pytestmark = pytest.mark.skipif(not os.access(MEMORY, os.W_OK), reason="there is no /dev/shm on this platform")
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="ranks share memory on Linux only")
+
+
+def left_behind():
+    return {path for path in MEMORY.iterdir() if path.name.startswith("optinc")} if MEMORY.is_dir() else set()
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    folder, before = tmp_path_factory.mktemp("ways"), set(MEMORY.iterdir())
+    folder, before = tmp_path_factory.mktemp("ways"), left_behind()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         patch.setenv("OMP_NUM_THREADS", "1")
         torch.multiprocessing.spawn(run, args=(RANKS, str(folder)), nprocs=RANKS)
-    left = {path for path in set(MEMORY.iterdir()) - before if path.name.startswith("optinc")}
-    return [torch.load(folder / f"found_{rank}", weights_only=False) for rank in range(RANKS)], left
+    found = [torch.load(folder / f"found_{rank}", weights_only=False) for rank in range(RANKS)]
+    return found, left_behind() - before
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -38,7 +44,9 @@ def test_means_and_bytes_do_not_depend_on_the_way(found, name):
         assert all(torch.equal(one[name][0][0][index], ranks[0][name][0][0][index]) for one in ranks)
 
 
-@pytest.mark.parametrize("name", ["another machine", "no memory left", "memory used up later"])
+@pytest.mark.parametrize(
+    "name", ["another machine", "other process numbers", "no such memory", "no memory left", "memory used up later"]
+)
 def test_sockets_serve_where_memory_cannot_be_shared(found, name):
     ranks, _ = found
     for one in ranks:
@@ -49,3 +57,13 @@ def test_sockets_serve_where_memory_cannot_be_shared(found, name):
 
 def test_no_file_is_left_behind(found):
     assert found[1] == set()
+
+
+def test_a_rank_killed_while_it_makes_memory_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    before = left_behind()
+    process = multiprocessing.get_context("spawn").Process(target=killed, args=(str(tmp_path),))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert left_behind() == before
