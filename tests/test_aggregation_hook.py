@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
-from _hook_models import drawn
+from _hook_models import copied, drawn
 from _hook_ranks import OPEN_FILES, run
 
-from optinc_hw.aggregation import Aggregator, BlockQuantizer, ExactExecutor, OptincOptions, optinc_hook
+from optinc_hw.aggregation import Aggregator, BlockQuantizer, ExactExecutor, OptincOptions, OptincState, optinc_hook
 from optinc_hw.errors import GradientError
 
 RANKS = 3
@@ -299,9 +299,52 @@ def test_t20_the_hook_has_the_signature_that_torch_demands():
         ({"warmup_steps": -1}, "warmup_steps"),
         ({"chip_host": 1.0}, "chip_host"),
         ({"timeout_s": 0.0}, "timeout_s"),
+        ({"timeout_s": True}, "timeout_s must be a positive, finite number of seconds, got True"),
+        ({"timeout_s": "300"}, "timeout_s must be a positive, finite number of seconds, got '300'"),
+        ({"timeout_s": None}, "timeout_s"),
+        ({"error_feedback": "false"}, "error_feedback must be True or False, got 'false' of type str"),
+        ({"error_feedback": 1}, "error_feedback must be True or False, got 1 of type int"),
+        ({"shared_memory": 0}, "shared_memory must be True or False, got 0 of type int"),
+        ({"shared_memory": None}, "shared_memory must be True or False"),
+        ({"bits": "8"}, "bits"),
+        ({"bits": True}, "bits"),
+        ({"block_size": 64.0}, "block_size"),
+        ({"seed": True}, "seed"),
+        ({"chip_host": False}, "chip_host"),
+        ({"rounding": ["nearest"]}, "rounding"),
+        ({"non_finite": None}, "non_finite"),
         ({"timeout_s": float("inf")}, "timeout_s"),
     ],
 )
 def test_bad_options_are_refused(settings, message):
     with pytest.raises(GradientError, match=message):
         OptincOptions(**settings)
+    with pytest.raises(GradientError, match=message):
+        OptincOptions.from_mapping(settings)
+
+
+NAMED = [("module.first.weight", torch.zeros(2)), ("module.first.bias", torch.zeros(1))]
+
+
+@pytest.mark.parametrize(
+    ("given", "saved", "own"),
+    [
+        (NAMED, "first.weight", "such as module.first.bias"),
+        (NAMED, "parameter_00000", "such as module.first.bias"),
+        ([], "module.first.weight", "numbers such as parameter_00000"),
+    ],
+)
+def test_t06_residuals_of_parameters_with_other_names_are_refused(given, saved, own, monkeypatch):
+    for name, number in (("get_rank", 0), ("get_world_size", 1)):
+        monkeypatch.setattr(torch.distributed, name, lambda *_, number=number: number)
+    options = OptincOptions(error_feedback=True)
+    state = OptincState(None, options, parameters=given)
+    good = "module.first.bias" if given else "parameter_00001"
+    loaded = {"steps": 7, "rank": 0, "ranks": 1, "residuals": {good: torch.ones(1)}}
+    for kept in (state, copied(state)):
+        kept.load_state_dict(loaded)
+        bad = loaded | {"steps": 9, "residuals": {good: torch.zeros(1), saved: torch.ones(2)}}
+        with pytest.raises(GradientError, match="named_parameters") as raised:
+            kept.load_state_dict(bad)
+        assert f"residuals of 1 unknown parameters, such as {saved}; the names here are {own}" in str(raised.value)
+        assert (kept.steps, kept.state_dict()["residuals"][good].tolist()) == (7, [1.0])

@@ -75,6 +75,7 @@ def test_a_rank_lost_in_the_warm_up_is_named(tmp_path, monkeypatch, how):
             step, message, *_ = (tmp_path / f"rank_{rank}").read_text().splitlines()
             assert int(step) == LOST_IN
             assert f"rank {rank}: averaging failed in step {LOST_IN}, and rank {lost} does not answer" in message
+            assert "with a timeout_s above 8 s if an executor needs more than 6 s for an answer" in message
     finally:
         for process in started:
             process.kill()

@@ -91,7 +91,8 @@ def failure(groups: Groups, step: int, cause: BaseException, timeout_s: float) -
     who = f"{_named(silent, 'does', 'do')} not answer" if silent else "all ranks answer, one of them late"
     return AggregationError(
         f"rank {groups.health.rank()}: averaging failed in step {step}, and {who}; start the job again from "
-        f"its last checkpoint ({str(cause).strip().splitlines()[0]})"
+        f"its last checkpoint, with a timeout_s above {timeout_s:.6g} s if an executor needs more than "
+        f"{timeout_s - answer_time(timeout_s):.6g} s for an answer ({str(cause).strip().splitlines()[0]})"
     )
 
 

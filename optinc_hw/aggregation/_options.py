@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from optinc_hw.aggregation._quantizer import BlockQuantizer, CodeRounding
@@ -44,7 +45,7 @@ class OptincOptions:
     Raises
     ------
     GradientError
-        If a setting is out of range.
+        If a setting has the wrong type or is out of range.
     """
 
     bits: int = 8
@@ -66,8 +67,13 @@ class OptincOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise GradientError(f"{name} must be an integer of at least 0, got {value!r}")
-        if not 0.0 < self.timeout_s < math.inf:
-            raise GradientError(f"timeout_s must be positive and finite, got {self.timeout_s!r}")
+        for name in ("error_feedback", "shared_memory"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise GradientError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
+        timed = isinstance(self.timeout_s, Real) and not isinstance(self.timeout_s, bool)
+        if not timed or not 0.0 < self.timeout_s < math.inf:
+            raise GradientError(f"timeout_s must be a positive, finite number of seconds, got {self.timeout_s!r}")
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> "OptincOptions":

@@ -1,5 +1,6 @@
 """Parameters by names that outlive buckets: DDP sorts its buckets anew after the first step."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -7,6 +8,8 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from optinc_hw.errors import GradientError
+
+_NUMBER = re.compile(r"parameter_\d{5,}")
 
 
 class ParameterNames:
@@ -29,19 +32,37 @@ class ParameterNames:
         self._names: Any = WeakTensorKeyDictionary()  # torch gives it no types
         self._met = 0
         taken: set[str] = set()
+        self._given = taken
         for name, parameter in named:
             if name in taken:
                 raise GradientError(f"two parameters are named {name!r}")
             taken.add(name)
             self._names[parameter] = name
 
-    def __getstate__(self) -> tuple[list[tuple[str, torch.Tensor]], int]:
-        return [(name, parameter) for parameter, name in self._names.items()], self._met
+    def __getstate__(self) -> tuple[list[tuple[str, torch.Tensor]], set[str], int]:
+        return [(name, parameter) for parameter, name in self._names.items()], self._given, self._met
 
-    def __setstate__(self, state: tuple[list[tuple[str, torch.Tensor]], int]) -> None:
-        named, met = state
+    def __setstate__(self, state: tuple[list[tuple[str, torch.Tensor]], set[str], int]) -> None:
+        named, given, met = state
         self.__init__(named)  # type: ignore[misc]
-        self._met = met
+        self._given, self._met = given, met
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse names that no parameter has or can get.
+
+        Raises
+        ------
+        GradientError
+            If one is not among the given ones or, without those, no number.
+        """
+        unknown = [name for name in names if not (name in self._given if self._given else _NUMBER.fullmatch(name))]
+        if unknown:
+            own = f"such as {min(self._given)}" if self._given else "numbers such as parameter_00000"
+            raise GradientError(
+                f"the state holds residuals of {len(unknown)} unknown parameters, such as {min(unknown)}; the names "
+                f"here are {own}: give OptincState the same named_parameters() as when the state was saved, of the "
+                "wrapped or of the bare module"
+            )
 
     def of(self, parameter: torch.Tensor) -> str:
         """Return the name of a parameter."""

@@ -35,7 +35,7 @@ class OptincState:
         Ranks that take part; None: all.  Codes travel over groups of the same ranks with the backend gloo.
     parameters
         Names and parameters, as from ``module.named_parameters()``.  They name residuals in checkpoints and parameters
-        in messages; without them parameters are numbered as the hook meets them.
+        in messages; without them parameters are numbered as the hook meets them.  Give all or none.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class OptincState:
         ------
         GradientError
             If the state is another rank's, of another number of ranks, damaged, or holds residuals although error
-            feedback is off; nothing is changed then.
+            feedback is off, or of parameters with other names; nothing is changed then.
         """
         if set(state) != _KEYS:
             raise GradientError(f"the state of the hook has keys {sorted(state)}; expected {sorted(_KEYS)}")
@@ -155,6 +155,7 @@ class OptincState:
             )
         if state["residuals"] and not self.options.error_feedback:
             raise GradientError("the state holds residuals but error_feedback is off; switch it on to load them")
+        self.names.check(state["residuals"])
         self._residuals.load_state_dict(state["residuals"])
         self.steps = int(state["steps"])
 

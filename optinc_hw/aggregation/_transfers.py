@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch.distributed.distributed_c10d import PrefixStore, _get_process_group_store
+from torch.distributed.distributed_c10d import PrefixStore, Store, _get_process_group_store
 
 from optinc_hw.aggregation._quantizer import Floats
 from optinc_hw.errors import AggregationError
@@ -149,7 +149,7 @@ class Groups:
         return cls(maxima, tuple(lanes), health)
 
 
-def _absent(store: dist.Store, here: list[str]) -> str:
+def _absent(store: Store, here: list[str]) -> str:
     """Say which ranks have not left their key; nothing if all have, or the store is gone."""
     with contextlib.suppress(RuntimeError):
         absent = [rank for rank, key in enumerate(here) if not store.check([key])]
