@@ -324,16 +324,17 @@ def sharded(rank, ranks):
     mesh = init_device_mesh("cpu", (ranks,))
 
     def train(ours):
-        model = Small()
+        model, shared = Small(), OptincReduceScatter(table(ranks), OptincOptions(block_size=32))
         for part in (model.first, model.middle, model.last, model):
             fully_shard(part, mesh=mesh)
             if ours:
-                part.set_custom_reduce_scatter(OptincReduceScatter(table(ranks), OptincOptions(block_size=32)))
+                part.set_custom_reduce_scatter(shared)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(3):
             optimizer.zero_grad()
             model(batch(rank, step)).square().mean().backward()
             optimizer.step()
+        shared.close()
         return vector(parameter.full_tensor() for parameter in model.parameters())
 
     scatter = OptincReduceScatter(table(ranks))

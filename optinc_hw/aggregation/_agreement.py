@@ -26,7 +26,7 @@ Setup = Mapping[str, Any]  # plain values by name
 
 def setup_of(options: OptincOptions, executor: Executor | None, step: int) -> Setup:
     """Return what must be equal on all ranks, and which network this rank has."""
-    network = None if executor is None else (executor.servers, executor.bits)
+    network = None if executor is None else (int(executor.servers), int(executor.bits))
     shared = {"version of optinc-hw": __version__, "byte order": sys.byteorder, "steps done": step, **asdict(options)}
     # Others have one chip, one source of noise or one connection, and their answers depend on the order of calls.
     ordered = not isinstance(executor, ExactExecutor | TableExecutor)
@@ -58,7 +58,7 @@ def agree(group: Group, setup: Setup, chip_host: int | None) -> tuple[Feeds, int
             f"{_named(without)} no executor; give one to OptincState on "
             + ("every rank, or name a chip_host" if chip_host is None else f"the chip host, rank {chip_host}")
         )
-    _check_equal("network of (servers, bits)", [setups[rank]["network"] for rank in holders])
+    _check_equal("network of (servers, bits)", [tuple(setups[rank]["network"]) for rank in holders])
     servers, bits = setups[holders[0]]["network"]
     if bits != setup["shared"]["bits"]:
         raise NetworkError(
