@@ -9,7 +9,7 @@ import torch.multiprocessing
 from _answer_ranks import WAYS, run
 from _returning import RIGHT, WRONG, Returning
 
-from optinc_hw.aggregation import Checked, ExactExecutor, SpotCheckedExecutor, TableExecutor
+from optinc_hw.aggregation import Aggregator, Checked, ExactExecutor, SpotCheckedExecutor, TableExecutor
 from optinc_hw.aggregation._executor import answer
 from optinc_hw.errors import NetworkError
 
@@ -59,6 +59,15 @@ def test_an_executor_that_wraps_another_is_no_way_around(name):
     executor = SpotCheckedExecutor(Checked(fast, fast, fast), np.random.default_rng(0))
     with pytest.raises(NetworkError, match=WRONG[name][1].format(top=255)):
         answer(executor, np.ones((8, 4), np.uint8), np.empty(8, np.uint8))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_neither_the_average_of_one_process_nor_a_table_takes_them(name):
+    wrong = Returning(name)
+    gradients = [torch.linspace(-1.0, 1.0, 512)] * 4
+    for take in (lambda: Aggregator(wrong).mean(gradients), lambda: TableExecutor.from_executor(wrong)):
+        with pytest.raises(NetworkError, match=WRONG[name][1].format(top=255)):
+            take()
 
 
 class Adding(TableExecutor):

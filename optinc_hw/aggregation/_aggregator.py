@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from optinc_hw.aggregation._executor import Executor
+from optinc_hw.aggregation._executor import Executor, answer
 from optinc_hw.aggregation._quantizer import BlockQuantizer, Codes, Floats
 from optinc_hw.aggregation._vectors import vector_of
 from optinc_hw.errors import GradientError, NetworkError
@@ -224,9 +224,8 @@ class Aggregator:
         for places, blocks in self._segments(len(mean)):
             parts = np.stack([vector[places] for vector in vectors])
             codes = self.quantizer.quantise(parts, maxima[blocks])
-            answers = self.executor.run(codes.T)
-            if answers.shape != (codes.shape[1],):
-                raise NetworkError(f"the executor answered {codes.shape[1]} elements with shape {answers.shape}")
+            answers = np.empty(codes.shape[1], dtype=np.int64)
+            answer(self.executor, codes.T, answers)
             mean[places] = self.quantizer.dequantise(answers, maxima[blocks])
             if self.error_feedback:
                 residuals[:, places] = parts - self.quantizer.dequantise(codes, maxima[blocks])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optinc_hw.aggregation import _kernels
-from optinc_hw.aggregation._executor import Answers, Executor, Progress, answers_in_range, checked_out
+from optinc_hw.aggregation._executor import Answers, Executor, Progress, answer, answers_in_range, checked_out
 from optinc_hw.aggregation._quantizer import Codes
 from optinc_hw.errors import NetworkError
 from optinc_hw.onn import InputSpace, check_codes, check_integers
@@ -88,7 +88,7 @@ class TableExecutor:
         ------
         NetworkError
             If the space has more than 2**24 points (16 bits and 4 servers on K = 4 inputs, or 8 bits and 16
-            servers, still fit).
+            servers, still fit), or an answer is no code.
         """
         space = InputSpace(executor.servers, executor.bits, executor.inputs)
         if space.size > _TABLE_LIMIT:
@@ -100,7 +100,7 @@ class TableExecutor:
         stride = 1 << 20
         for start in range(0, space.size, stride):
             stop = min(start + stride, space.size)
-            table[start:stop] = executor.run(space.codes(np.arange(start, stop)))
+            answer(executor, space.codes(np.arange(start, stop)), table[start:stop])
             if progress is not None:
                 progress(stop, space.size)
         return cls(space, table)
