@@ -303,19 +303,19 @@ class HeaterOutputs:
 
     @contextmanager
     def _timed(self, pace: Pace) -> Iterator[None]:
-        """Note when a step was made, also one that was interrupted: some of its channels may have moved."""
-        try:
-            yield
-        finally:
-            self._last_step = pace.clock, pace.clock.now()
+        """Note when a step was made; of one that was broken off nobody knows when the instrument takes it up."""
+        self._last_step = pace.clock, math.nan
+        yield
+        self._last_step = pace.clock, pace.clock.now()
 
     def _await_turn(self, pace: Pace) -> None:
         """Wait until the interval since the last step is over; it may have been the last one of an earlier ramp."""
         if self._last_step is None or self._last_step[0] is not pace.clock:
             return
-        remaining = self._last_step[1] + pace.interval - pace.clock.now()
-        if remaining > 0.0:
-            pace.clock.sleep(remaining)
+        now, made = pace.clock.now(), self._last_step[1]
+        # A broken-off step was made at the latest when the voltages were read to start from, which is over now.
+        remaining = (now if math.isnan(made) else made) + pace.interval - now
+        pace.clock.sleep(max(0.0, remaining))
 
     def _prove(self, unproven: set[int], targets: Mapping[int, float]) -> set[int]:
         """Measure resistances of channels with enough voltage on them, and check their targets with these."""

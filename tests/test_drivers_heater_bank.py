@@ -207,6 +207,37 @@ def test_an_interrupt_while_switching_on_is_followed_by_the_safe_state(made):
     port.check_finished()
 
 
+def test_an_interrupted_step_counts_from_the_next_answer(made):
+    """The instrument may have been busy and have made it only just before it answered."""
+    clock, moves, answered = SimulatedClock(), [], []
+
+    class Busy(ScriptedPort):
+        def send(self, data):
+            super().send(data)
+            if data.startswith(b"V") and not data.endswith(b"?\n"):
+                moves.append(clock.now())
+            if data == b"V0 2.000\n":
+                raise KeyboardInterrupt
+            if data.endswith(b"?\n"):
+                clock.sleep(0.3)
+                answered.append(clock.now())
+
+    idn, steps = [(b"*IDN?\n", b"ACME,Lab,1,2\n")], commands("ON 0", "V0 1.000", "V0 2.000")
+    zero = [(b"V0?\n", b"0.0\n"), (b"V1?\n", b"0.0\n")]
+    up = [(b"V0?\n", b"2.0\n"), zero[1]]
+    down = commands("V0 1.000", "V1 0.000", "V0 0.000")
+    port = Busy(*idn, *steps, *idn, *up, *down, *zero, *commands("OFF"))
+    bank = SwitchedBank("lab", port)
+    bank.clock = clock
+    with pytest.raises(KeyboardInterrupt):
+        bank.set_voltages({0: 3.0})
+    bank.close()
+    port.check_finished()
+    read = max(time for time in answered if time <= moves[2])
+    assert moves[1] < read
+    assert moves[2] - read == pytest.approx(0.5)
+
+
 # Heaters that never jump ------------------------------------------------------------------------------------------
 
 
