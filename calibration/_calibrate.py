@@ -3,17 +3,18 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from calibration._checks import require_whole
 from calibration._homodyne_run import run_homodyne
 from calibration._journal_run import Argument
 from calibration._mesh_calibrate import LEAST_BUDGET, READINGS_PER_HEATER
 from calibration._mesh_run import held_out_by_default, run_mesh
 from calibration._outcome import Outcome, finish
-from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
+from calibration._run_file import RunFile, kept_on_failure
+from calibration._run_opening import begin_run, check_run_arguments
 from calibration._session import Progress
 from optinc_hw.bench import Bench, CalibrationRecord
 from optinc_hw.bench.chip_file import CHIP_FILE
@@ -63,10 +64,11 @@ def calibrate(
     seed
         Seed of the random settings.
     data_file
-        netCDF file for raw data and result; None names one by the time beside chip.yaml, or takes that of ``resume``.
+        netCDF file for raw data and result, which must not be there yet; None names one by the time beside chip.yaml,
+        or takes that of ``resume``.
     resume
         Journal (``.journal``) or netCDF file of a run to go on with: what it holds is not measured again.  All other
-        arguments must be those of that run.
+        arguments must be those of that run, and so must the bench's light, averaging, settling and wiring.
     progress
         Called with (stage, done, total).
 
@@ -87,14 +89,8 @@ def calibrate(
     """
     _require_known_mesh(bench)
     arguments = _arguments(bench, settings, budget, held_out)
-    if seed < 0:
-        raise CalibrationError(f"seed = {seed}: give 0 or more")
-    if resume is not None and data_file is not None:
-        raise CalibrationError("a resumed run goes on in its own file; give data_file or resume, not both")
-    created = datetime.now(UTC)
-    default = bench.folder / f"calibration_{created:%Y%m%dT%H%M%S}.nc"
-    header = run_header(bench, seed, dict[str, Argument](arguments), created)
-    path, journal = open_journal(default if data_file is None else Path(data_file), header, resume)
+    check_run_arguments(seed, data_file, resume)
+    path, journal = begin_run(bench, "calibration", seed, dict[str, Argument](arguments), data_file, resume)
     rng = np.random.default_rng((_CALIBRATION_STREAM, seed))
     with journal:
         run = RunFile(path, journal)
@@ -124,12 +120,14 @@ def _arguments(bench: Bench, settings: int | None, budget: int | None, held_out:
         }
     if value is not None:
         raise CalibrationError(f"{other} = {value} is not for this kind of chip; give {what}")
+    for name, given in chosen.items():
+        require_whole(name, given, 0)
     if chosen[what] < least or chosen["held_out"] < 1:
         raise CalibrationError(
             f"{what} = {chosen[what]}, held_out = {chosen['held_out']}: this chip needs at least {least} "
             f"{'readings' if bench.layout.bare else 'settings'} and 1 held out"
         )
-    return chosen
+    return {name: int(given) for name, given in chosen.items()}
 
 
 def good_residual(expected: float | None) -> float:

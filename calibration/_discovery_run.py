@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from calibration._checks import require_whole
 from calibration._discovery import Discovery, judge
 from calibration._discovery_electrical import ElectricalFindings, discover_electrical
 from calibration._discovery_map import find_channels
@@ -31,10 +32,11 @@ def discover(bench: Bench, *, seed: int = 0, progress: Progress | None = None) -
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, or no heater takes current.
+        If the chip is no bare mesh, no heater takes current, or the seed is no whole number of at least 0.
     InstrumentError
         If an instrument fails.
     """
+    require_whole("seed", seed, 0)
     try:
         electrical = discover_electrical(bench)
         usable = np.array([state == "ok" for state in electrical.state])

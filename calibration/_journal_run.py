@@ -5,16 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+import numpy as np
+
 import optinc_hw
 from calibration._journal_format import AnyArray, Frame, FrameKind, Scan
-from optinc_hw.errors import CalibrationError
+from optinc_hw.bench.chip_file import MAX_PORTS
+from optinc_hw.errors import CalibrationError, OptincError
+from optinc_hw.onn._checks import whole_number
 from optinc_hw.photonics import ChipLayout, MeshLayout
 
 READINGS = "readings_w"
 """Name of the array of detector readings in what a sweep answered."""
 RESERVED = ("reading", "stage", "step", "time")
 """Names that the tables of run files use themselves."""
-FORMAT = 1
+FORMAT = 2
 Argument = str | int | float | bool | None
 Arrays = Mapping[str, Any]  # Any: what numpy makes an array of
 Results = dict[str, dict[str, AnyArray]]
@@ -42,8 +46,8 @@ class RunHeader:
         Version that began the run.
     created_utc
         Its start, ISO 8601.
-    attributes
-        More provenance for the run's file; may differ on resume.
+    conditions
+        Light, times, wiring and kind of the bench's instruments: what readings depend on besides the settings.
     """
 
     chip: str
@@ -55,7 +59,7 @@ class RunHeader:
     max_total_power_w: float
     software: str
     created_utc: str
-    attributes: dict[str, str | int | float] = field(default_factory=dict)
+    conditions: dict[str, Argument] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Text from which `from_json` makes an equal header."""
@@ -79,17 +83,33 @@ class RunHeader:
             content = json.loads(text)
             if content.pop("format") != FORMAT:
                 raise ValueError(f"format is not {FORMAT}")
-            chip = content.pop("layout")
-            ports = chip["ports"]
-            mesh = MeshLayout(ports, tuple((c, m) for c, m in chip["mzis"]))
-            layout = ChipLayout(ports, mesh, chip["stuck"], inputs=chip["inputs"], receivers=chip["receivers"])
-            for key in ("max_power_w", "nominal_efficiency"):
-                content[key] = tuple(content[key])
-            return cls(layout=layout, **content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            header = cls(layout=_layout(content.pop("layout")), **{**content, **_tuples(content)})
+            header._check()
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OptincError) as error:
             raise CalibrationError(
                 f"{origin} has a header of another form ({error}); read it with the version that wrote it"
             ) from error
+        return header
+
+    def _check(self) -> None:
+        """Raise ValueError for what no run has."""
+        heaters = len(self.layout.heaters)
+        if not all(isinstance(text, str) for text in (self.chip, self.software, self.created_utc)):
+            raise ValueError("chip, software or created_utc is no text")
+        if not whole_number(self.seed, 0):
+            raise ValueError(f"seed is {self.seed!r}")
+        for name in ("max_power_w", "nominal_efficiency"):
+            values = np.asarray(getattr(self, name))
+            if values.shape != (heaters,) or values.dtype.kind not in "fi" or not np.isfinite(values).all():
+                raise ValueError(f"{name} is not a number for each of {heaters} heaters")
+        if not 0.0 < float(self.max_total_power_w) < np.inf:
+            raise ValueError(f"max_total_power_w is {self.max_total_power_w!r}")
+        for name in ("arguments", "conditions"):
+            known = getattr(self, name)
+            if not isinstance(known, dict) or not all(
+                isinstance(v, (str, int, float, type(None))) for v in known.values()
+            ):
+                raise ValueError(f"{name} is no mapping of names to numbers and texts")
 
     def require_same_run(self, now: "RunHeader", origin: str) -> None:
         """Raise CalibrationError, naming every difference, unless ``now`` asks for the same run."""
@@ -98,16 +118,29 @@ class RunHeader:
             then, asked = getattr(self, name), getattr(now, name)
             if then != asked:
                 differences.append(f"{name} was {_short(then)} and is {_short(asked)}")
-        differences += [
-            f"{key} was {self.arguments.get(key)!r} and is {now.arguments.get(key)!r}"
-            for key in sorted({*self.arguments, *now.arguments})
-            if self.arguments.get(key) != now.arguments.get(key)
-        ]
+        for then, asked in ((self.arguments, now.arguments), (self.conditions, now.conditions)):
+            differences += [
+                f"{key} was {then.get(key)!r} and is {asked.get(key)!r}"
+                for key in sorted({*then, *asked})
+                if then.get(key) != asked.get(key)
+            ]
         if differences:
             raise CalibrationError(
                 f"{origin} is of another run: {'; '.join(differences)}. Resume it with what it was started with, or "
                 "start a new run"
             )
+
+
+def _layout(content: dict[str, Any]) -> ChipLayout:  # Any: JSON content
+    ports = content["ports"]
+    if not whole_number(ports, 1) or ports > MAX_PORTS:
+        raise ValueError(f"ports is {ports!r}")
+    mesh = MeshLayout(ports, tuple((column, mode) for column, mode in content["mzis"]))
+    return ChipLayout(ports, mesh, content["stuck"], inputs=content["inputs"], receivers=content["receivers"])
+
+
+def _tuples(content: dict[str, Any]) -> dict[str, Any]:  # Any: JSON content
+    return {name: tuple(content[name]) for name in ("max_power_w", "nominal_efficiency")}
 
 
 def _short(value: object) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xarray as xr
@@ -25,6 +25,7 @@ _MEANINGS = {
 }
 _AXES = {"power_w": "heater", "voltage_v": "heater", "measured_voltage_v": "heater", "measured_current_a": "heater",
          READINGS: "detector"}  # fmt: skip
+_MOST_NAMED = 5
 _Schema = tuple[tuple[str, str, str, tuple[int, ...]], ...]
 
 
@@ -62,17 +63,26 @@ def read_tables(dataset: xr.Dataset, origin: str) -> tuple[RunHeader, list[Step]
     Raises
     ------
     CalibrationError
-        If they are not there.
+        If they are not there, or not all of them.
+    KeyError, ValueError, TypeError, RecursionError
+        If tables are not what `add_tables` makes.
     """
     if _HEADER not in dataset.attrs:
         raise CalibrationError(
             f"{origin} holds no sweeps: it is of an unfinished run, whose sweeps are in its journal, or of an earlier "
             "version; its variables open in xarray"
         )
+    header = RunHeader.from_json(dataset.attrs[_HEADER], origin)
     found: dict[int, Step] = {}
     for table in json.loads(dataset.attrs[_TABLES]):
-        found.update(_read_table(dataset, table))
-    return RunHeader.from_json(dataset.attrs[_HEADER], origin), [found[index] for index in sorted(found)]
+        for index, step in _read_table(dataset, table):
+            if index in found:
+                raise CalibrationError(f"{origin} holds sweep {index} twice; it was changed: restore a copy")
+            found[index] = step
+    lacking = sorted(set(range(1 + max(found, default=-1))) - found.keys())
+    if lacking or min(found, default=0) < 0:
+        raise CalibrationError(f"{origin} lacks sweeps {lacking[:_MOST_NAMED]}; it was changed: restore a copy")
+    return header, [found[index] for index in range(len(found))]
 
 
 def _schema(step: Step) -> _Schema:
@@ -131,17 +141,20 @@ def _axes(dataset: xr.Dataset, table: str, name: str, shape: tuple[int, ...]) ->
     return tuple(f"{table}_{name}_{position}" for position in range(len(shape)))
 
 
-def _read_table(dataset: xr.Dataset, table: str) -> dict[int, Step]:
+def _read_table(dataset: xr.Dataset, table: str) -> Iterator[tuple[int, Step]]:
     columns: dict[str, dict[str, AnyArray]] = {"asked": {}, "answered": {}}
     for variable in dataset.data_vars:
         role = dataset[variable].attrs.get("role")
-        if role in columns and dataset[variable].dims[0] == f"{table}_reading":
+        if role in columns and dataset[variable].dims[:1] == (f"{table}_reading",):
+            values = dataset[variable].to_numpy()
+            if values.dtype.kind not in "fiub":
+                raise ValueError(f"{variable} has the type {values.dtype}")
             name = str(variable).removeprefix(f"{table}_")
-            columns[role][name] = plain_array(name, dataset[variable].to_numpy())
+            columns[role][name] = plain_array(name, values)
     index, stage, time = (dataset[f"{table}_{name}"].to_numpy() for name in ("step", "stage", "time"))
-    steps = {}
+    if index.dtype.kind not in "iu" or time.dtype.kind != "f" or not columns["answered"]:
+        raise ValueError(f"the table {table} has no readings, or positions or times that are no numbers")
     starts = np.flatnonzero(np.r_[True, np.diff(index) != 0]) if len(index) else np.array([], dtype=np.intp)
     for start, stop in zip(starts, [*starts[1:], len(index)], strict=True):
         parts = {role: {n: a[start:stop].copy() for n, a in arrays.items()} for role, arrays in columns.items()}
-        steps[int(index[start])] = Step(str(stage[start]), float(time[start]), **parts)
-    return steps
+        yield int(index[start]), Step(str(stage[start]), float(time[start]), **parts)

@@ -2,19 +2,21 @@
 
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from calibration._calibrate import dark_afterwards, silent
+from calibration._checks import require_whole
 from calibration._drift import LEAST_READINGS, READINGS_PER_PORT, DriftFit, correct_drift
 from calibration._journal import Journal
+from calibration._journal_run import Argument
 from calibration._mesh_calibrate import measure_random
 from calibration._mesh_run import TYPICAL_DRIFT_STEPS, electrical_start
 from calibration._outcome import Outcome, finish
 from calibration._posterior import MeshPosterior
-from calibration._run_file import RunFile, kept_on_failure, open_journal, run_header
+from calibration._run_file import RunFile, kept_on_failure
+from calibration._run_opening import begin_run, check_run_arguments
 from calibration._session import Progress
 from calibration._twin_fit import NoiseModel
 from optinc_hw.bench import Bench, CalibrationRecord
@@ -69,14 +71,14 @@ def recalibrate(
             "a record is corrected for drift on the bare mesh that it describes (inputs: ports, receivers: power); "
             "calibrate this chip (optinc calibrate)"
         )
+    check_run_arguments(seed, data_file, resume)
     least = LEAST_READINGS + _DARK_READINGS
     count = max(least, READINGS_PER_PORT * layout.ports) if readings is None else readings
+    require_whole("readings", count, 0)
     if count < least:
         raise CalibrationError(f"{count} readings are too few to correct a record; measure {least} or more")
-    created = datetime.now(UTC)
-    default = bench.folder / f"drift_{created:%Y%m%dT%H%M%S}.nc"
-    header = run_header(bench, seed, {"readings": count, "record": record.content_hash}, created)
-    path, journal = open_journal(default if data_file is None else Path(data_file), header, resume)
+    arguments: dict[str, Argument] = {"readings": int(count), "record": record.content_hash}
+    path, journal = begin_run(bench, "drift", seed, arguments, data_file, resume)
     with journal:
         run = RunFile(path, journal)
         with kept_on_failure(run), dark_afterwards(bench):

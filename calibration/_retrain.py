@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration._checks import require_each, require_whole, require_within
 from calibration._retrain_cell import Cell
-from calibration._retrain_checks import require_each, require_whole, require_within
 from calibration._retrain_file import RetrainedTile, identity, load_tiles, save_tiles
 from calibration._retrain_judge import Examples, NetworkJudgement, ProgrammedRunner, chip_outputs, judged, run_tile
 from calibration._retrain_task import CellTask, HeaterDac

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from calibration._retrain_checks import require_whole
+from calibration._checks import require_whole
 from calibration._session import Array
 from optinc_hw.errors import CalibrationError
 from optinc_hw.onn import Cell, TilePlan, encode_pam4, quantised_mean

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from calibration._retrain_checks import require_each, require_within
+from calibration._checks import require_each, require_within
 from calibration._session import Array
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError

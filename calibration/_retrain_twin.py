@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration._retrain_checks import require_within
+from calibration._checks import require_within
 from calibration._retrain_linear import ProductSlopes, TwinProducts
 from calibration._session import Array
 from optinc_hw.photonics import TwinParameters

@@ -1,12 +1,9 @@
 """One netCDF file a run: what its stages found, the result, and every sweep of its journal."""
 
 import hashlib
-import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +12,16 @@ import xarray as xr
 from calibration._journal import SUFFIX, Journal
 from calibration._journal_format import AnyArray
 from calibration._journal_probe import ReplayProbe
-from calibration._journal_run import Argument, Results, RunHeader, Step, software_version, unpack
+from calibration._journal_run import Results, RunHeader, Step, unpack
 from calibration._journal_tables import add_tables, axes, read_tables
 from calibration._journal_writer import flush_folder, read_file
 from calibration._result_tables import add_results, read_results
 from calibration._session import Array
 from optinc_hw._files import replacing
 from optinc_hw._netcdf import netcdf_bytes
-from optinc_hw.bench import Bench
-from optinc_hw.bench._lock import hold_file
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 from optinc_hw.photonics.twin import parameter_shapes
-from optinc_hw.units import dbm_to_watt, nm_to_m
-
-_log = logging.getLogger(__name__)
 
 _RAW = {
     "dark_readings": (("dark_repeat", "detector"), "W", "detector readings without light"),
@@ -83,7 +75,7 @@ class RunFile:
             attrs={
                 "title": "optinc-hw calibration run", "stage": "started", "software": header.software,
                 "created_utc": header.created_utc, "chip": header.chip, "ports": header.layout.ports,
-                "seed": header.seed, **header.attributes,
+                "seed": header.seed, **{name: value for name, value in header.conditions.items() if value is not None},
             },
         )  # fmt: skip
 
@@ -115,14 +107,14 @@ class RunFile:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
     def write(self) -> None:
-        """Write the stages so far and all sweeps, also those of a stage that is not over.
+        """Write the stages so far and all sweeps, also those of a stage that is not over; nothing without sweeps.
 
         Raises
         ------
         CalibrationError
             If the file cannot be written; an old one is then still whole.
         """
-        if self._journal.stored:
+        if self._journal.stored or not self._journal.steps:
             return
         add_tables(self._dataset, self._journal.header, self._journal.steps)
         add_results(self._dataset, self._journal.results)
@@ -243,111 +235,6 @@ def read_run(path: str | Path) -> RunData:
             with xr.open_dataset(source, engine="h5netcdf") as dataset:
                 header, steps = read_tables(dataset.load(), str(source))
                 results = read_results(dataset)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CalibrationError(f"cannot read the run {source}: {error}") from error
     return RunData(header, tuple(steps), results)
-
-
-def run_header(bench: Bench, seed: int, arguments: dict[str, Argument], created: datetime) -> RunHeader:
-    """State which run of which bench is to begin.
-
-    Parameters
-    ----------
-    bench
-        An open bench.
-    seed
-        Seed of the run.
-    arguments
-        What else decides which settings are asked for, by the names of the function's arguments.
-    created
-        The start.
-    """
-    chip = bench.description.chip
-    heaters = len(bench.layout.heaters)
-    return RunHeader(
-        chip=chip.name, layout=bench.layout, seed=seed, arguments=arguments,
-        max_power_w=tuple(bench.max_power.tolist()), max_total_power_w=float(bench.max_total_power),
-        nominal_efficiency=(np.pi / chip.nominal.p_pi_w,) * heaters, software=software_version(),
-        created_utc=created.isoformat(), attributes={
-            "laser_power_w": dbm_to_watt(chip.laser.power_dbm),
-            "laser_wavelength_m": nm_to_m(chip.laser.wavelength_nm), "averaging_time_s": chip.averaging_time_s,
-        },
-    )  # fmt: skip
-
-
-def open_journal(data_file: Path, header: RunHeader, resume: str | Path | None) -> tuple[Path, Journal]:
-    """Begin a run, or take one up.
-
-    Parameters
-    ----------
-    data_file
-        netCDF file of a new run.
-    header
-        What is asked for now.
-    resume
-        Journal or netCDF file of the run to take up; None begins one.  The sweeps of a finished run are given back.
-
-    Returns
-    -------
-    tuple
-        netCDF file of the run and its journal.
-
-    Raises
-    ------
-    CalibrationError
-        See `Journal.create`, `Journal.resume` and `read_run`.
-    LinkError
-        If another process is writing the journal.
-    """
-    if resume is None:
-        journal = _journal_of(data_file)
-        _move_aside(journal)
-        _mention_unfinished(data_file.parent, header)
-        return data_file, Journal.create(journal, header)
-    source = Path(resume)
-    data_file = source.with_suffix("") if source.suffix == SUFFIX else source
-    journal = _journal_of(data_file)
-    if journal.exists() or not data_file.exists():
-        return data_file, Journal.resume(journal, header)
-    run = read_run(data_file)
-    run.header.require_same_run(header, str(data_file))
-    return data_file, run.replay()
-
-
-def _journal_of(data_file: Path) -> Path:
-    return data_file.with_name(f"{data_file.name}{SUFFIX}")
-
-
-def _move_aside(journal: Path) -> None:
-    """Give an unfinished journal that is in a new one's place another name: nothing measured is ever lost."""
-    if not journal.exists():
-        return
-    data_file = journal.with_suffix("")
-    for number in count(1):
-        free = _journal_of(data_file.with_name(f"{data_file.stem}.{number}{data_file.suffix}"))
-        if not free.exists():
-            break
-    with ExitStack() as stack:
-        hold_file(journal, stack)
-        try:
-            journal.rename(free)
-        except OSError as error:
-            raise CalibrationError(f"cannot move the unfinished journal {journal} to {free}: {error}") from error
-
-
-def _mention_unfinished(folder: Path, header: RunHeader) -> None:
-    """Tell in the log how to take up the latest unfinished run of this chip."""
-    for journal in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True):
-        try:
-            run = read_run(journal)
-        except CalibrationError as error:
-            _log.debug("%s", error)
-            continue
-        if run.steps and (run.header.chip, run.header.layout) == (header.chip, header.layout):
-            chosen = "".join(f", {name}={value!r}" for name, value in run.header.arguments.items())
-            _log.warning(
-                "%s holds %d sweeps of an unfinished calibration of this chip; go on with it by "
-                "calibrate(bench, seed=%d%s, resume=%r), or remove it",
-                journal, len(run.steps), run.header.seed, chosen, str(journal),
-            )  # fmt: skip
-            return

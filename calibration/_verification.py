@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from calibration._calibrate import GOOD_RESIDUAL_OVER_NOISE, dark_afterwards, good_residual, silent
+from calibration._checks import require_whole
 from calibration._explanation import explain
 from calibration._homodyne_run import verify_homodyne
 from calibration._mesh_calibrate import measure_random, total_variation_of
@@ -76,8 +77,8 @@ def verify(
     CalibrationError
         If the record is of another layout, a detector is out of range, or settings or seed are too small.
     """
-    if settings < 1 or seed < 0:
-        raise CalibrationError(f"settings = {settings}, seed = {seed}: at least 1 setting and a seed of at least 0")
+    require_whole("settings", settings, 1)
+    require_whole("seed", seed, 0)
     if record.ports != bench.layout.ports:
         raise CalibrationError(f"the record is of a chip of {record.ports} ports, the bench has {bench.layout.ports}")
     if not bench.layout.admits(record.layout):

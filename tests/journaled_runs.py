@@ -23,7 +23,7 @@ def header_of(layout, **changes):
     header = RunHeader(
         chip="test", layout=layout, seed=3, arguments={}, max_power_w=(0.1,) * heaters, max_total_power_w=1.0,
         nominal_efficiency=(157.0,) * heaters, software="optinc-hw 0", created_utc="2026-01-01T00:00:00+00:00",
-        attributes={"laser_power_w": 0.01},
+        conditions={"laser_power_w": 0.01},
     )  # fmt: skip
     return replace(header, **changes)
 
@@ -65,7 +65,7 @@ class CountingBench:
         self._interlock = self.description.interlock
         self.max_voltage, self.max_power = self._interlock.max_voltage, self._interlock.max_power
         self.max_total_power = self._interlock.max_total_power
-        self.readings = 0
+        self.readings, self.simulated_seed = 0, seed
         self._twin = true_twin(ports, seed, kind)
         self._model = ChipModel.from_parameters(self._twin)
         self._voltages, self._lit, self._repeats = np.zeros(len(self.layout.heaters)), False, 0

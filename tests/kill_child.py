@@ -21,7 +21,8 @@ from journaled_runs import CountingBench, header_of
 
 from calibration import calibrate
 from calibration._journal_probe import JournaledProbe
-from calibration._run_file import RunFile, kept_on_failure, open_journal
+from calibration._run_file import RunFile, kept_on_failure
+from calibration._run_opening import open_journal
 from optinc_hw._files import write_text
 from optinc_hw.photonics import ChipLayout, TwinParameters
 
@@ -32,8 +33,8 @@ OURS = tuple(
         "calibration._outcome", "calibration._session",
         "calibration._journal", "calibration._journal_format", "calibration._journal_probe",
         "calibration._journal_results", "calibration._journal_tables", "calibration._journal_writer",
-        "calibration._run_file", "calibration._twin_fit", "optinc_hw._files", "optinc_hw._netcdf",
-        "optinc_hw.bench.record", __name__,
+        "calibration._run_file", "calibration._run_opening", "calibration._twin_fit",
+        "optinc_hw._files", "optinc_hw._netcdf", "optinc_hw.bench.record", __name__,
     )
 )  # fmt: skip
 

@@ -158,6 +158,7 @@ API = {
     "layout",
     "description",
     "folder",
+    "simulated_seed",
     "readings",
     "max_voltage",
     "max_power",
@@ -184,9 +185,9 @@ class Restricted:
 
 def test_calibration_needs_nothing_but_the_measuring_methods_and_is_reproducible(tmp_path):
     records = []
-    for wrap in (Restricted, lambda bench: bench):
+    for name, wrap in (("one.nc", Restricted), ("two.nc", lambda bench: bench)):
         with Bench.simulated(ports=2, seed=3) as bench:
-            records.append(calibrate(wrap(bench), settings=120, held_out=40, data_file=tmp_path / "run.nc"))
+            records.append(calibrate(wrap(bench), settings=120, held_out=40, data_file=tmp_path / name))
     first, second = (record.twin() for record in records)
     assert (first.mesh, first.stuck) == (second.mesh, second.stuck)
     for name in parameter_shapes(first.layout):
@@ -200,7 +201,17 @@ def test_calibration_needs_nothing_but_the_measuring_methods_and_is_reproducible
         ({"settings": 4}, r"settings = 4.* at least 8 settings"),
         ({"settings": 0}, "settings = 0"),
         ({"held_out": 0}, "held_out = 0"),
-        ({"seed": -1}, "seed = -1"),
+        ({"held_out": 20.0}, r"held_out must be a whole number of at least 0, got 20\.0"),
+        ({"settings": "many"}, "settings must be a whole number of at least 0, got 'many'"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": 1.0}, r"seed must be a whole number of at least 0, got 1\.0"),
+        ({"seed": None}, "seed must be a whole number of at least 0, got None"),
+        ({"resume": ""}, "resume = '' names no file"),
+        ({"data_file": ""}, "data_file = '' names no file"),
+        ({"data_file": 3}, "data_file = 3 names no file"),
+        ({"data_file": "/"}, "data_file = '/' names no file"),
+        ({"data_file": "run.nc.journal"}, "ends in .journal, as journals do; name the netCDF file"),
+        ({"data_file": "a.nc", "resume": "a.nc"}, "give data_file or resume, not both"),
     ],
 )
 def test_impossible_requests_are_refused_before_anything_moves(bench, change, message):
@@ -211,8 +222,9 @@ def test_impossible_requests_are_refused_before_anything_moves(bench, change, me
 
 
 def test_verify_refuses_impossible_requests(calibrated):
-    for change in ({"settings": 0}, {"seed": -1}):
-        with calibrated.bench() as bench, pytest.raises(CalibrationError, match="at least 1 setting and a seed of"):
+    for change in ({"settings": 0}, {"seed": -1}, {"settings": 2.0}, {"seed": True}, {"seed": "1"}):
+        (name,) = change
+        with calibrated.bench() as bench, pytest.raises(CalibrationError, match=f"{name} must be a whole number of"):
             verify(bench, calibrated.record, **change)
     with Bench.simulated(ports=2) as small, pytest.raises(CalibrationError, match=r"of 4 ports, the bench has 2"):
         verify(small, calibrated.record)

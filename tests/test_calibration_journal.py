@@ -13,7 +13,7 @@ from journaled_runs import header_of
 from calibration import read_run
 from calibration._journal import Journal
 from calibration._journal_probe import JournaledProbe, ReplayProbe
-from calibration._run_file import open_journal
+from calibration._run_opening import open_journal
 from optinc_hw.errors import CalibrationError, LinkError
 from optinc_hw.photonics import ChipLayout
 
@@ -332,7 +332,7 @@ def test_a_new_run_moves_an_unfinished_one_aside_and_mentions_it(tmp_path, caplo
     assert aside.read_bytes() == before
     assert data_file == tmp_path / "run.nc"
     assert (
-        f"{aside} holds 2 sweeps of an unfinished calibration of this chip; go on with it by "
+        f"{aside} holds 2 sweeps of an unfinished run of this chip; go on with it by "
         f"calibrate(bench, seed=3, settings=7, resume={str(aside)!r}), or remove it"
     ) in caplog.text
     data_file, journal = open_journal(Path("unused.nc"), header, aside)

@@ -224,6 +224,10 @@ def test_a_write_that_fails_leaves_the_former_file_and_the_journal(tmp_path, mon
 def test_after_an_error_the_file_is_there_and_a_second_error_is_a_note(tmp_path, monkeypatch):
     with begin(tmp_path, BARE) as journal:
         run = RunFile(tmp_path / "run.nc", journal)
+        with pytest.raises(ZeroDivisionError), kept_on_failure(run):
+            _ = 1 / 0
+        assert not (tmp_path / "run.nc").exists()  # nothing was measured
+        journal.step("noise", {"light": np.ones(3, dtype=bool)}, lambda: {"readings_w": np.ones((3, 3))})
         run.add("noise", {"noise_readings": np.ones((3, 3))})
         with pytest.raises(ZeroDivisionError), kept_on_failure(run):
             _ = 1 / 0
@@ -250,6 +254,7 @@ def test_a_full_disk_is_one_error_and_no_crash_at_the_end_of_the_process(tmp_pat
         journal = Journal.create(Path({str(tmp_path / "run.nc.journal")!r}), header_of(ChipLayout(2)))
         run = RunFile(Path({str(tmp_path / "run.nc")!r}), journal)
         run.add("dark", {{"dark_readings": np.ones((3, 4))}})
+        journal.step("dark", {{}}, lambda: {{"trace": np.ones((3, 4))}})
         run.write()
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
         run.add("train", {{"train_readings": np.ones((10_000, 4))}})
@@ -266,5 +271,5 @@ def test_a_full_disk_is_one_error_and_no_crash_at_the_end_of_the_process(tmp_pat
     assert file.startswith(f"cannot write the run's data to {tmp_path / 'run.nc'}: ")
     assert journal.startswith(f"cannot write the run's data to {tmp_path / 'run.nc.journal'}: ")
     assert "train_readings" not in xr.load_dataset(tmp_path / "run.nc", engine="h5netcdf")
-    assert [step.stage for step in read_run(tmp_path / "run.nc.journal").steps] == ["b"]
+    assert [step.stage for step in read_run(tmp_path / "run.nc.journal").steps] == ["dark", "b"]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.nc", "run.nc.journal"]

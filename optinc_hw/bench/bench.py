@@ -41,19 +41,15 @@ class Bench:
     """
 
     def __init__(
-        self,
-        description: BenchDescription,
-        instruments: Connected,
-        clock: Clock,
-        store: RecordStore,
-        record: "CalibrationRecord | None",
-        stack: ExitStack,
-    ) -> None:
+        self, description: BenchDescription, instruments: Connected, clock: Clock, store: RecordStore,
+        record: "CalibrationRecord | None", simulated_seed: int | None, stack: ExitStack,
+    ) -> None:  # fmt: skip
         self._description = description
         self._instruments = instruments
         self._clock = clock
         self._store = store
         self._record = record
+        self._simulated_seed = simulated_seed
         self._interlock = description.interlock.with_record(record)
         self._found_at_start = outputs_at_start(description, instruments.heaters)
         self._heaters = HeaterDrive(
@@ -135,7 +131,7 @@ class Bench:
         with resources as stack:
             record = store.load()
             clock, instruments = open_instruments(description, simulated_seed, stack)
-            return cls(description, instruments, clock, store, record, stack)
+            return cls(description, instruments, clock, store, record, simulated_seed, stack)
 
     def __enter__(self) -> Self:
         return self
@@ -183,6 +179,11 @@ class Bench:
     def layout(self) -> ChipLayout:
         """Names and order of heaters and detectors."""
         return self._description.layout
+
+    @property
+    def simulated_seed(self) -> int | None:
+        """Seed of the simulated chip; None on real instruments."""
+        return self._simulated_seed
 
     @property
     def clock(self) -> Clock:

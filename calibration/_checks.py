@@ -1,6 +1,7 @@
-"""Checks of what retraining is given."""
+"""Checks of arguments that runs and retraining share."""
 
 from numbers import Real
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +20,12 @@ def require_within(name: str, value: object, low: float, high: float, *, remedy:
     """Refuse what is no real number from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
         raise CalibrationError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}; {remedy}")
+
+
+def require_file_name(name: str, value: object, remedy: str) -> None:
+    """Refuse what is no path, or that of a folder."""
+    if not isinstance(value, (str, Path)) or not Path(value).name or Path(value).is_dir():
+        raise CalibrationError(f"{name} = {value!r} names no file; {remedy}")
 
 
 def require_each(name: str, values: Array, length: int, *, zero: bool, remedy: str) -> None:
