@@ -196,7 +196,7 @@ class Journal:
         ------
         CalibrationError
             If something else was asked for when the stored sweep was measured, a replay has no more, the arrays have
-            different numbers of rows, or the file cannot be written.
+            different numbers of rows, or none, or the file cannot be written.
         """
         wanted = {name: plain_array(name, values) for name, values in asked.items()}
         if self._done < len(self._steps):
@@ -287,3 +287,5 @@ def _require_rows(step: Step) -> None:
             f"a sweep of {step.stage!r} has arrays of different numbers of readings: "
             f"{', '.join(f'{name} {shape}' for name, shape in shapes.items())}; give each of them a row a reading"
         )
+    if step.rows == 0:
+        raise CalibrationError(f"a sweep of {step.stage!r} has no readings; ask for one or more")

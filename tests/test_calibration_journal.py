@@ -248,6 +248,8 @@ def test_a_result_is_computed_once_for_the_same_inputs_and_version(tmp_path, mon
         ({"power_w": np.zeros((2, 6))}, {"readings_w": np.zeros((3, 3))}, "different numbers of readings"),
         ({}, {"readings_w": np.array(1.0)}, "different numbers of readings"),
         ({"power_w": np.zeros((2, 6))}, {}, "different numbers of readings"),
+        ({"power_w": np.zeros((0, 6))}, {"readings_w": np.zeros((0, 3))}, "'lines' has no readings; ask for one or more"),
+        ({}, {"readings_w": np.zeros((0, 3))}, "'lines' has no readings; ask for one or more"),
         ({}, {"time": np.zeros(1)}, "choose other names"),
         ({}, {"a b": np.zeros(1)}, "choose other names"),
         ({"a": np.zeros(1)}, {"a": np.zeros(1)}, "each once"),
