@@ -318,8 +318,8 @@ def effect_asked_for(fit: MeshFit, data: MeshData, noise: NoiseModel, block: str
     CalibrationError
         If the block is not free in the fit, or the fit without it fails.
     """
-    if block not in fit.space.free:
-        raise CalibrationError(f"{block} is not free in this fit; fit with it first")
+    if not isinstance(block, str) or block not in fit.space.free:
+        raise CalibrationError(f"{block!r} is not free in this fit; fit with it first")
     vector = fit.vector.copy()
     vector[fit.space.slices[block]] = 0.0
     space = fit.space.with_free(fit.space.free - {block})

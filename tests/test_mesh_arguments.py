@@ -12,6 +12,7 @@ from calibration import (
     NoiseModel,
     Settings,
     cross_validate,
+    effect_asked_for,
     find_start,
     fit_mesh,
     fit_twin,
@@ -241,3 +242,10 @@ def test_a_sweep_of_no_settings_reads_nothing_and_is_given_back(tmp_path, monkey
             again = ReplayProbe(Journal.replay(header, journal.steps))
             assert again.measure("nothing", np.empty((0, 6)), np.empty(0, dtype=int)).shape == (0, PORTS)
             assert again.readings == 0
+
+
+@pytest.mark.parametrize("block", ["nonsense", "", 3, None, ["eta"]])
+def test_effects_that_no_fit_has_are_not_judged(block):
+    _, before, data, _, _ = fitted()
+    with pytest.raises(CalibrationError, match="not free"):
+        effect_asked_for(before, data, NOISE, block)
