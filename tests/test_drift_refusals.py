@@ -99,3 +99,20 @@ def test_a_chip_with_a_dark_input_port_is_corrected(dark):
     assert fit.verdict == "accepted"
     assert fit.after.tvd < 0.003
     assert fit.after.count >= 4
+
+
+@pytest.mark.parametrize("invalid", [32, 26])
+def test_readings_of_the_fit_that_are_invalid_everywhere_tell_nothing(invalid):
+    """Of 36 readings the last 4 are kept out; fewer than 8 of the others are valid."""
+    record, data = case(0, has_drifted=True)
+    readings = data.readings_w.copy()
+    readings[:invalid] = np.nan
+    with pytest.raises(CalibrationError, match=f"{32 - invalid} of the 32 readings of the fit are valid"):
+        correct_drift(replace(data, readings_w=readings), record, NOISE, quiet)
+
+
+def test_some_invalid_readings_do_no_harm():
+    record, data = case(0, has_drifted=True)
+    readings = data.readings_w.copy()
+    readings[3], readings[10, 2] = np.nan, np.nan
+    assert correct_drift(replace(data, readings_w=readings), record, NOISE, quiet).verdict == "accepted"
