@@ -150,7 +150,7 @@ def correct_drift(
         )
     kept = max(_LEAST_KEPT_OUT, round(_KEPT_OUT * len(data)))
     used, judges = data.take(slice(0, len(data) - kept)), data.take(slice(len(data) - kept, None))
-    used = used.take(np.isfinite(used.readings_w).any(axis=1))
+    used = used.take(np.flatnonzero(np.isfinite(used.readings_w).any(axis=1)))
     if len(used) < LEAST_READINGS - _LEAST_KEPT_OUT:
         raise CalibrationError(
             f"{len(used)} of the {len(data) - kept} readings of the fit are valid at any output, and "
