@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._checks import require_whole
 from calibration._mesh_checks import checked_settings, require_limits
 from calibration._mesh_linear import MeshPoint
 from calibration._posterior import MeshPosterior
-from calibration._retrain_checks import require_whole
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError

@@ -30,7 +30,7 @@ class JournaledProbe:
         """Readings measured or given back."""
 
     def measure(self, stage: str, power_w: Array, lit: NDArray[np.intp]) -> Array:
-        """As `Probe.measure`; raises CalibrationError also where `Journal.step` does."""
+        """As `Probe.measure`; raises CalibrationError also where `Journal.step` does, such as for no settings."""
         found = self._journal.step(
             stage, {"power_w": power_w, "lit": lit}, lambda: {READINGS: self._probe.measure(stage, power_w, lit)}
         )[READINGS]

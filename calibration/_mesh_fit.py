@@ -12,13 +12,13 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._checks import require_whole
 from calibration._mesh_checks import checked_settings, require_data, require_one_of, require_valid
 from calibration._mesh_descent import Descent, Effort, Readings, descend
 from calibration._mesh_linear import MeshData, MeshPoint
 from calibration._mesh_solve import NormalEquations
 from calibration._mesh_space import BLOCKS, MeshSpace, PriorWidths
 from calibration._mesh_widths import learn_widths
-from calibration._retrain_checks import require_whole
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel, _one_thread
 from optinc_hw.errors import CalibrationError

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._checks import require_whole
 from calibration._mesh_checks import checked_settings, real_array, require_data
 from calibration._mesh_fit import MeshFit, fit_mesh, predict, readings_of, refit
 from calibration._mesh_linear import MeshData, MeshPoint
 from calibration._mesh_shares import share_distances
 from calibration._mesh_solve import NormalEquations, conjugate_gradients
-from calibration._retrain_checks import require_whole
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError

@@ -114,6 +114,6 @@ def _correct(
     twin = replace(drift.parameters, dark_w=found.dark_w)
     outcome = Outcome(
         twin, found.law, sigmas, noise, drift.after.chi, drift.fit.chi, drift.after.count, drift.after.tvd, len(data),
-        corrected=record,
+        corrected=record, before=drift.before,
     )  # fmt: skip
     return outcome, drift
