@@ -22,11 +22,12 @@ def folder(tmp_path):
     return tmp_path / "bench"
 
 
-def save(folder, name, hours, turned=0.0, ports=2, parent=None):
-    """Save a record whose heater ``lo`` has turned by so much."""
-    twin = TwinParameters.nominal(ports, input_amplitude=0.03, lo_amplitude=0.02)
+def save(folder, name, hours, turned=0.0, ports=2, parent=None, stuck=(), heater="lo", crosstalk=0.0):
+    """Save a record whose heater (``lo``) has turned by so much; the same share of each heater's heat in all others."""
+    twin = TwinParameters.nominal(ports, input_amplitude=0.03, lo_amplitude=0.02, stuck_rad=dict.fromkeys(stuck, 0.0))
     offset = twin.offset.copy()
-    offset[-1] = turned
+    offset[twin.layout.heater_index[heater]] = turned
+    twin = replace(twin, crosstalk=np.where(np.eye(len(offset)) > 0.0, 1.0, crosstalk))
     twin = replace(twin, offset=offset, efficiency=twin.efficiency * (1.0 + 0.001 * hours))
     count = len(offset)
     record = CalibrationRecord.from_twin(
@@ -63,6 +64,37 @@ def test_a_phase_is_followed_through_the_records(folder):
     with pytest.raises(CalibrationError, match="no heater 'tap'; it has in_0_theta"):
         history.moved("tap")
     assert [row.file for row in parameter_history(folder, simulated=True).records] == ["calibration_simulated_0.json"]
+
+
+def test_a_heater_that_dies_takes_no_record_out_of_the_history_and_may_come_back(folder):
+    """Of three records the middle one holds a heater for stuck, and the last finds it turned by more than pi."""
+    dead = "mzi_0_0_theta"
+    save(folder, "calibration_a.json", 0, turned=3.0, heater=dead, crosstalk=0.01)
+    save(folder, "calibration_b.json", 0.5, stuck=[dead, "mzi_0_0_phi"], crosstalk=0.01)
+    save(folder, "calibration_c.json", 1, turned=-3.0, heater=dead, stuck=["mzi_0_0_phi"], crosstalk=0.01)
+    history = parameter_history(folder)
+    assert [row.file for row in history.records] == [f"calibration_{letter}.json" for letter in "abc"]
+    at = history.heaters.index(dead)
+    for values in (history.phase_rad, history.efficiency, history.resistance_ohm):
+        assert np.isnan(values[:, at]).tolist() == [False, True, False]
+        assert np.isnan(values[:, history.heaters.index("mzi_0_0_phi")]).tolist() == [False, True, True]
+    # Nine heaters always move; each grows by 0.1 % an hour at half a period, and gives 1 % of its phase to the others.
+    others = len(history.heaters) - 2
+    assert others == 9
+    grown = 0.001 * np.pi
+    np.testing.assert_allclose(
+        history.moved(dead), [0.0, np.nan, 2.0 * np.pi - 6.0 + grown * (1.0 + 0.01 * others)], atol=1e-9
+    )
+    np.testing.assert_allclose(
+        history.moved("lo"), np.array([0.0, 0.5, 1.0]) * grown * (1.0 + 0.01 * (others - 1)), atol=1e-9
+    )
+    assert np.isfinite(history.gain).all()
+
+
+def test_a_heater_that_no_record_knows_has_no_phase(folder):
+    for hours in (0, 1):
+        save(folder, f"calibration_{hours}.json", hours, stuck=["mzi_0_0_phi"])
+    assert np.isnan(parameter_history(folder).moved("mzi_0_0_phi")).tolist() == [True, True]
 
 
 def test_a_folder_without_records_says_so(folder):
