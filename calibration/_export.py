@@ -2,12 +2,14 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from calibration._checks import readable, require_file_name, require_text
 from calibration._journal import SUFFIX
 from calibration._journal_format import AnyArray
 from calibration._result_tables import without_results
@@ -23,7 +25,9 @@ _RESULTS = "results"
 def export_qcodes(
     run: str | Path, database: str | Path, *, experiment: str = "calibration", sample: str | None = None
 ) -> dict[str, int]:
-    """Copy a run into a QCoDeS database.
+    """Copy a run into a QCoDeS database: all of it or nothing.
+
+    An export that fails leaves no dataset.  Ctrl-C waits until all are written; a second one leaves none.
 
     Each table of sweeps becomes a dataset of its name (``sweep``, ``repeat``, ``electrical``), everything else in the
     run's file one named ``results``.  Arrays have their axes as setpoints: positions, whose names are in the dataset's
@@ -36,7 +40,7 @@ def export_qcodes(
     database
         SQLite file of QCoDeS; made if it is not there.
     experiment
-        Name of the experiment, taken up if it is there.
+        Name of the experiment, taken up if it is there: the last one, of several with this name and sample.
     sample
         Name of the sample; None takes the chip's.
 
@@ -48,30 +52,58 @@ def export_qcodes(
     Raises
     ------
     CalibrationError
-        If the run cannot be read, or the database cannot be written.
+        If the run cannot be read, the database cannot be written, or a name is none.
     """
-    from qcodes.dataset import initialised_database_at, load_or_create_experiment
-
-    source = _dataset(Path(run))
-    tables = json.loads(source.attrs["run_tables"])
+    require_text("experiment", experiment, "name the experiment")
+    if sample is not None:
+        require_text("sample", sample, "name the sample, or give None for the chip's name")
+    target = _place(database)
+    with readable("the run", run):
+        source = _dataset(Path(run))
+        tables = json.loads(source.attrs["run_tables"])
     groups = {table: [n for n, v in source.data_vars.items() if v.dims[0] == f"{table}_reading"] for table in tables}
     taken = {name for names in groups.values() for name in names}
     groups[_RESULTS] = [name for name in source.data_vars if name not in taken]
-    target = Path(database).expanduser().absolute()
-    found = {}
+    named = {title: source[names] for title, names in groups.items() if names}
     try:
-        with initialised_database_at(target):
-            place = load_or_create_experiment(experiment, sample or str(source.attrs["chip"]))
-            for title, names in groups.items():
-                if names:
-                    found[title] = _write(source[names], title, place)
-    except (
-        OSError,
-        RuntimeError,
-        sqlite3.Error,
-    ) as error:  # RuntimeError: a failed transaction
-        raise CalibrationError(f"cannot write the QCoDeS database {target}: {error}") from error
-    return found
+        return _write_all(named, target, experiment, sample or str(source.attrs["chip"]))
+    except (OSError, RuntimeError, ValueError, sqlite3.Error) as error:  # RuntimeError: a transaction that failed
+        raise CalibrationError(
+            f"cannot write the QCoDeS database {target}: {_first_cause(error)}; nothing of the run was written: give a "
+            "database of QCoDeS, or the name of a new one, that can be written, that no other program is writing, and "
+            "that the disk has room for"
+        ) from error
+
+
+def _place(database: str | Path) -> Path:
+    remedy = "give the path of a QCoDeS database"
+    try:
+        expanded = Path(database).expanduser()
+    except (TypeError, RuntimeError) as error:  # RuntimeError: a user that is not known
+        raise CalibrationError(f"database = {database!r} names no file ({error}); {remedy}") from error
+    require_file_name("database", expanded, remedy)
+    return expanded.absolute()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return what made a transaction fail: QCoDeS says only that it did."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _write_all(named: dict[str, xr.Dataset], target: Path, experiment: str, sample: str) -> dict[str, int]:
+    """Write every dataset in one transaction; returns their run ids."""
+    from qcodes.dataset import connect, initialised_database_at, load_or_create_experiment
+    from qcodes.dataset.sqlite.connection import atomic
+
+    with initialised_database_at(target), closing(connect(target)) as connection:
+        try:
+            with atomic(connection):
+                place = load_or_create_experiment(experiment, sample, connection, load_last_duplicate=True)
+                return {title: _write(source, title, place) for title, source in named.items()}
+        finally:  # what is no Exception passes a transaction without ending it
+            connection.rollback()
 
 
 def _dataset(path: Path) -> xr.Dataset:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import xarray as xr
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from calibration._abilities import abilities
+from calibration._checks import readable
 from calibration._effects import Effect, effects_found
 from calibration._identifiability import identifiability
 from calibration._journal_run import READINGS, Step
@@ -79,6 +81,8 @@ class RunReport:
         sees light.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
     readings: dict[str, int]
     effects: tuple[Effect, ...] = ()
     unseen: tuple[str, ...] = ()
@@ -94,15 +98,28 @@ class RunReport:
 
     @classmethod
     def from_json_dict(cls, content: dict[str, Any]) -> "RunReport":  # Any: JSON content
-        """Read what `to_json_dict` made."""
-        plain = dict(content)
-        correction = plain.pop("correction")
-        return cls(
-            effects=tuple(Effect(**effect) for effect in plain.pop("effects")),
-            unseen=tuple(plain.pop("unseen")), dark_detectors=tuple(plain.pop("dark_detectors")),
-            abilities=tuple(plain.pop("abilities", ())),
-            correction=None if correction is None else Correction(**correction), **plain,
-        )  # fmt: skip
+        """Read what `to_json_dict` made.
+
+        Raises
+        ------
+        CalibrationError
+            If it is no such content: an entry is missing, unknown or of another type.
+        """
+        try:
+            return _from_json(json.dumps(content))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CalibrationError(f"this is no report of a run: {error}; give what to_json_dict returned") from error
+
+
+def _from_json(text: object) -> RunReport:
+    """Read a report from its text; raises ValueError if it is none."""
+    try:
+        # Of JSON, so that arrays are tuples.  The type is not what it must be where a file is damaged.
+        return TypeAdapter(RunReport).validate_json(text)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "report"
+        raise ValueError(f"{place}: {first['msg']}") from error
 
 
 def read_report(path: str | Path) -> RunReport:
@@ -118,13 +135,11 @@ def read_report(path: str | Path) -> RunReport:
     CalibrationError
         If the file cannot be read, or holds no report: the run did not come to its end, or an earlier version made it.
     """
-    try:
+    with readable("the report of the run", path):
         with xr.open_dataset(path, engine="h5netcdf") as dataset:
             text = dataset.attrs.get(ATTRIBUTE)
         if text is not None:
-            return RunReport.from_json_dict(json.loads(text))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CalibrationError(f"cannot read the report of the run {path}: {error}") from error
+            return _from_json(text)
     raise CalibrationError(
         f"{path} holds no report: the run did not come to its end, or an earlier version made it; its data can be read "
         "with read_run"

@@ -1,14 +1,18 @@
 """Runs in a QCoDeS database: other people's loader gives units, setpoints and every number."""
 
 import json
+import signal
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
 import qcodes
 from journaled_runs import header_of, true_twin
-from qcodes.dataset import initialised_database_at, load_by_run_spec
+from qcodes.dataset import connect, initialised_database_at, load_by_run_spec
+from qcodes.dataset.data_set import DataSet
 
-from calibration import export_qcodes
+from calibration import export_qcodes, read_report
 from calibration._journal import Journal
 from calibration._run_file import RunFile
 from optinc_hw.errors import CalibrationError
@@ -83,3 +87,135 @@ def test_what_cannot_be_read_or_written_is_named(run, tmp_path):
         export_qcodes(tmp_path / "none.nc", tmp_path / "lab.db")
     with pytest.raises(CalibrationError, match=r"cannot write the QCoDeS database .*missing"):
         export_qcodes(run[0], tmp_path / "missing" / "lab.db")
+
+
+def content(database):
+    """Everything that a database tells of its runs."""
+    with closing(sqlite3.connect(database)) as connection:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+        return {name: connection.execute(f'select * from "{name}"').fetchall() for name in sorted(tables)}
+
+
+def failing(monkeypatch, method, call, act):
+    """Let one call of a method of QCoDeS's datasets do something else first."""
+    known, calls = getattr(DataSet, method), []
+
+    def changed(self, *arguments, **named):
+        calls.append(arguments)
+        if len(calls) == call:
+            act()
+        return known(self, *arguments, **named)
+
+    monkeypatch.setattr(DataSet, method, changed)
+
+
+def throws(error):
+    def act():
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("no disk"), sqlite3.OperationalError("no disk"), KeyboardInterrupt("no disk")]
+)
+@pytest.mark.parametrize(("method", "call"), [("mark_started", 1), ("_enqueue_results", 2), ("mark_completed", 3)])
+def test_an_export_that_fails_leaves_nothing_of_its_run(run, tmp_path, monkeypatch, error, method, call):
+    database = tmp_path / "lab.db"
+    ids = export_qcodes(run[0], database)
+    before = content(database)
+    with monkeypatch.context() as patch:
+        failing(patch, method, call, throws(error))
+        with pytest.raises((CalibrationError, KeyboardInterrupt), match="no disk"):
+            export_qcodes(run[0], database)
+    assert content(database)["runs"] == before["runs"]
+    assert {name: rows for name, rows in content(database).items() if name in before and rows} == {
+        name: rows for name, rows in before.items() if rows
+    }
+    again = export_qcodes(run[0], database)
+    assert list(again) == list(ids)
+    assert len(content(database)["runs"]) == len(ids) + len(again)
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_of_the_run(run, tmp_path, monkeypatch):
+    database = tmp_path / "lab.db"
+    export_qcodes(run[0], database)
+    before = content(database)["runs"]
+
+    def small(path):
+        connection = connect(path)
+        pages = connection.execute("pragma page_count").fetchone()[0]
+        connection.execute(f"pragma max_page_count = {pages + 1}")
+        return connection
+
+    monkeypatch.setattr("qcodes.dataset.connect", small)
+    with pytest.raises(CalibrationError, match=r"lab.db: database or disk is full; nothing of the run was written"):
+        export_qcodes(run[0], database)
+    assert content(database)["runs"] == before
+
+
+def test_ctrl_c_waits_until_all_of_the_run_is_written(run, tmp_path, monkeypatch):
+    database = tmp_path / "lab.db"
+    failing(monkeypatch, "mark_completed", 2, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        export_qcodes(run[0], database)
+    with closing(sqlite3.connect(database)) as connection:
+        found = connection.execute("select name, is_completed from runs").fetchall()
+    assert found == [("sweep", 1), ("repeat", 1), ("results", 1)]
+
+
+def test_the_last_of_several_experiments_of_a_name_is_taken_up(run, tmp_path):
+    database = tmp_path / "lab.db"
+    with initialised_database_at(str(database)), closing(connect(database)) as connection:
+        for _ in range(2):
+            qcodes.dataset.new_experiment("calibration", "test", conn=connection)
+    ids = export_qcodes(run[0], database)
+    assert [row[1] for row in content(database)["runs"]] == [2] * len(ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"database": None}, "database = None names no file"),
+        ({"database": ""}, "database = .* names no file"),
+        ({"database": "a\0b"}, "database = .* cannot name a file"),
+        ({"database": "~nobody-of-this-name/lab.db"}, "names no file .*home"),
+        ({"database": "x" * 300}, "cannot name a file"),
+        ({"experiment": None}, "experiment must be a text"),
+        ({"experiment": ""}, "experiment must be a text"),
+        ({"experiment": ["a"]}, "experiment must be a text"),
+        ({"sample": 5}, "sample must be a text"),
+        ({"sample": "a\0b"}, "sample must be a text"),
+        ({"run": None}, "cannot read the run None"),
+        ({"run": "a\0b"}, "cannot read the run"),
+    ],
+)
+def test_arguments_that_name_nothing_are_refused(run, tmp_path, arguments, message):
+    with pytest.raises(CalibrationError, match=message):
+        export_qcodes(**{"run": run[0], "database": tmp_path / "lab.db", **arguments})
+    assert not (tmp_path / "lab.db").exists()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # h5netcdf: files that never opened
+def test_a_damaged_run_is_one_error_with_its_name(run, tmp_path):
+    """HDF5 has errors of its own for each of its structures."""
+    whole, damaged = run[0].read_bytes(), tmp_path / "damaged.nc"
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        changed = bytearray(whole)
+        for place in rng.integers(len(changed), size=16):
+            changed[place] ^= rng.integers(1, 256)
+        damaged.write_bytes(changed)
+        with pytest.raises(CalibrationError, match=r"damaged.nc"):
+            export_qcodes(damaged, tmp_path / "lab.db")
+        with pytest.raises(CalibrationError, match=r"damaged.nc"):
+            read_report(damaged)
+    assert not (tmp_path / "lab.db").exists()
+
+
+def test_a_file_that_is_no_database_is_named_and_left_as_it_is(run, tmp_path):
+    text = tmp_path / "text.db"
+    text.write_text("text and no database\n" * 500)
+    with pytest.raises(CalibrationError, match=r"text.db: file is not a database; nothing .*: give a database"):
+        export_qcodes(run[0], text)
+    assert text.read_text() == "text and no database\n" * 500

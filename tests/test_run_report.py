@@ -74,3 +74,63 @@ def test_files_without_a_report_are_named(tmp_path, attributes, message):
         read_report(tmp_path / "run.nc")
     with pytest.raises(CalibrationError, match=r"cannot read the report of the run .*nowhere.nc"):
         read_report(tmp_path / "nowhere.nc")
+
+
+WHOLE = RunReport(
+    {"dark readings": 10}, (Effect("bend", "1/rad", 0.1, 0.01),), ("a line",), {"mzi_0_0_theta": "dark"}, ("rx_1",),
+    correction=Correction(-0.02, 0.0, 0.3, {"mzi_0_0_phi": 0.5}, 100.0, 0.2, 1.0, 0.001),
+)  # fmt: skip
+"""A report with something everywhere."""
+
+
+def with_attribute(folder, value):
+    xr.Dataset(attrs={"report": value}).to_netcdf(folder / "run.nc", engine="h5netcdf")
+    return folder / "run.nc"
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"readings": 5}, "readings"),
+        ({"readings": {"dark": True}}, "readings.dark"),
+        ({"readings": {"dark": "10"}}, "readings.dark"),
+        ({"unseen": "a line"}, "unseen"),
+        ({"unseen": [1, 2]}, "unseen.0"),
+        ({"doubt": None}, "doubt"),
+        ({"heaters": {"mzi_0_0_phi": 1}}, "heaters.mzi_0_0_phi"),
+        ({"dark_detectors": [None]}, "dark_detectors.0"),
+        ({"abilities": {}}, "abilities"),
+        ({"correction": []}, "correction"),
+        ({"correction": {"resistance": 0.1}}, "correction.efficiency"),
+        ({"effects": [1]}, "effects.0"),
+        ({"effects": [{"name": "bend", "unit": "1", "value": "0.1"}]}, "effects.0.value"),
+        ({"effects": [{"name": "bend", "unit": "1", "value": 0.1, "chance": 1}]}, "effects.0.chance"),
+        ({"later": 1}, "later"),
+    ],
+)
+def test_a_report_whose_entries_are_not_what_they_must_be_is_refused_by_name(tmp_path, changes, where):
+    content = json.loads(json.dumps({**WHOLE.to_json_dict(), **changes}))
+    with pytest.raises(CalibrationError, match=rf"cannot read the report of the run .*run.nc: {where}"):
+        read_report(with_attribute(tmp_path, json.dumps(content)))
+    with pytest.raises(CalibrationError, match=rf"this is no report of a run: {where}"):
+        RunReport.from_json_dict(content)
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "5", "null", "[]", 5, np.array([1.0, 2.0]), "\N{SNOWMAN}"])
+def test_attributes_that_are_no_report_are_refused(tmp_path, value):
+    with pytest.raises(CalibrationError, match="cannot read the report of the run"):
+        read_report(with_attribute(tmp_path, value))
+
+
+def test_content_that_is_no_json_is_refused():
+    endless = []
+    endless.append(endless)
+    for content in (None, {"readings": {1, 2}}, {"readings": endless}):
+        with pytest.raises(CalibrationError, match="this is no report of a run"):
+            RunReport.from_json_dict(content)
+
+
+@pytest.mark.parametrize("path", [None, 5, "a\0b", ["run.nc"]])
+def test_what_is_no_path_holds_no_report(path):
+    with pytest.raises(CalibrationError, match="cannot read the report of the run"):
+        read_report(path)
