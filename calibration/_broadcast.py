@@ -1,13 +1,19 @@
 """One calibration for all ranks of a training job: calibrate once, broadcast, and refuse to train on different ones."""
 
 import json
+import re
 from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from optinc_hw.bench import CalibrationRecord
 from optinc_hw.errors import CalibrationError
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_REMEDY = "give a CalibrationRecord, such as CalibrationRecord.load reads, or None if there is none"
 
 
 def broadcast_record(record: CalibrationRecord | None, group: "ProcessGroup | None" = None) -> CalibrationRecord:
@@ -28,30 +34,93 @@ def broadcast_record(record: CalibrationRecord | None, group: "ProcessGroup | No
     Raises
     ------
     CalibrationError
-        On every rank, if the first rank has no record; on a rank that received another content than was sent.
+        On every rank, if the first rank has no record, or something else instead; on a rank that received another
+        content than was sent, or cannot read it; on a rank that is not in the group, or has none.
     """
     from torch import distributed
 
-    source = distributed.get_global_rank(group, 0) if group is not None else 0
-    first = distributed.get_rank() == source
-    message: list[tuple[str, str] | None] = [None]
-    if first and record is not None:
-        message[0] = record.content_hash, record.model_dump_json()
+    rank = _rank_in(group)
+    source = _global_rank(group, 0)
+    message: list[tuple[str, str] | str | None] = [None]
+    if rank == 0:
+        message[0] = _sent(record)
     distributed.broadcast_object_list(message, src=source, group=group)
-    if message[0] is None:
+    sent = message[0]
+    if sent is None:
         raise CalibrationError(
             f"rank {source} has no calibration record to broadcast; see its log, and calibrate again"
         )
-    if first and record is not None:
+    if isinstance(sent, str):
+        raise CalibrationError(f"rank {source} gave {sent} to broadcast; {_REMEDY}")
+    if rank == 0 and record is not None:
         return record
-    stated, content = message[0]
-    received = CalibrationRecord.model_validate(json.loads(content))
+    return _received(sent, source)
+
+
+def _sent(record: CalibrationRecord | None) -> tuple[str, str] | str | None:
+    """Return hash and content of a record, or in words what is none: every rank must learn of it, or it waits."""
+    if record is None:
+        return None
+    return (record.content_hash, record.model_dump_json()) if _is_record(record) else _in_words(record)
+
+
+def _received(sent: tuple[str, str], source: int) -> CalibrationRecord:
+    from torch import distributed
+
+    stated, content = sent
+    begin = f"rank {distributed.get_rank()} received"
+    remedy = "run the same version of optinc-hw on all ranks"
+    try:
+        received = CalibrationRecord.model_validate(json.loads(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "record"
+        raise CalibrationError(
+            f"{begin} a record from rank {source} that it cannot read ({place}: {first['msg']}); {remedy}"
+        ) from error
     if received.content_hash != stated:
         raise CalibrationError(
-            f"rank {distributed.get_rank()} received the record {received.content_hash[:12]} where rank {source} sent "
-            f"{stated[:12]}; run the same version of optinc-hw on all ranks"
+            f"{begin} the record {received.content_hash[:12]} where rank {source} sent {stated[:12]}; {remedy}"
         )
     return received
+
+
+def _is_record(record: object) -> bool:
+    return isinstance(record, CalibrationRecord)
+
+
+def _in_words(record: object) -> str:
+    return f"a {type(record).__name__} instead of a calibration record"
+
+
+def _rank_in(group: "ProcessGroup | None") -> int:
+    """Return this rank's place in a group.
+
+    Raises
+    ------
+    CalibrationError
+        If it has none, or there is no such group.
+    """
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise CalibrationError("there is no process group; call torch.distributed.init_process_group first")
+    given: object = group  # torch gives a number to ranks that a new group leaves out
+    if given == distributed.GroupMember.NON_GROUP_MEMBER:
+        raise CalibrationError(
+            f"rank {distributed.get_rank()} is not in this process group; only the ranks of a group call this"
+        )
+    if group is not None and not isinstance(group, distributed.ProcessGroup):
+        raise CalibrationError(
+            f"group is a {type(group).__name__}; give a torch.distributed.ProcessGroup, or None for all ranks"
+        )
+    return distributed.get_rank(group)
+
+
+def _global_rank(group: "ProcessGroup | None", place: int) -> int:
+    from torch import distributed
+
+    return place if group is None else distributed.get_global_rank(group, place)
 
 
 def require_same_record(record: CalibrationRecord | None, group: "ProcessGroup | None" = None) -> None:
@@ -67,15 +136,20 @@ def require_same_record(record: CalibrationRecord | None, group: "ProcessGroup |
     Raises
     ------
     CalibrationError
-        On every rank, if the content hashes differ or a rank has no record; the message names the ranks.
+        On every rank, if the content hashes differ or a rank has no record, or something else instead; the message
+        names the ranks. On a rank that is not in the group, or has none.
     """
     from torch import distributed
 
-    own = record.content_hash if record is not None else "none"
+    _rank_in(group)
+    own = "none" if record is None else record.content_hash if _is_record(record) else _in_words(record)
     found = [""] * distributed.get_world_size(group)
     distributed.all_gather_object(found, own, group=group)
-    if len(set(found)) > 1 or "none" in found:
-        held = ", ".join(f"rank {rank}: {text[:12]}" for rank, text in enumerate(found))
+    if len(set(found)) > 1 or not _HASH.fullmatch(found[0]):
+        held = ", ".join(
+            f"rank {_global_rank(group, place)}: {text[:12] if _HASH.fullmatch(text) else text}"
+            for place, text in enumerate(found)
+        )
         raise CalibrationError(
             f"the ranks hold different calibration records ({held}); calibrate on one rank and call broadcast_record"
         )

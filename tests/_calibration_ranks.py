@@ -10,7 +10,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from twins import imperfect_twin
 
-from calibration import broadcast_record, require_same_record
+from calibration import CalibrationRecord, broadcast_record, require_same_record
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipModel
 
@@ -22,7 +22,7 @@ def run(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        found = {**_records(rank), **_chips(rank, Path(folder))}
+        found = {**_records(rank), **_mistakes(rank), **_chips(rank, Path(folder))}
         Path(folder, f"rank_{rank}.json").write_text(json.dumps(found))
     finally:
         distributed.destroy_process_group()
@@ -47,6 +47,34 @@ def _records(rank):
         "refused": refused, "missing": missing, "failed": failed, "hash": shared.content_hash,
         "resistance": float(shared.resistance_ohm[0]),
     }  # fmt: skip
+
+
+class LaterRecord(CalibrationRecord):
+    """A record as a later version may send it: with one entry more."""
+
+    def model_dump_json(self):
+        return json.dumps({**json.loads(super().model_dump_json()), "later": 1})
+
+
+def _mistakes(rank):
+    """What a rank gives that is no record, or nothing that others can read; a group that it is not in."""
+    own, path = make_record(PORTS), "calibration.json"
+    later = LaterRecord.model_validate(json.loads(own.model_dump_json()))
+    alone = [distributed.new_group([member]) for member in (0, 1)]
+    other = alone[1 - rank]
+    return {
+        "sent path": _refusal(lambda: broadcast_record(path if rank == 0 else None)),
+        "path elsewhere": _refusal(lambda: broadcast_record(own if rank == 0 else path)),
+        "first path": _refusal(lambda: require_same_record(path if rank == 0 else own)),
+        "last path": _refusal(lambda: require_same_record(own if rank == 0 else path)),
+        "all paths": _refusal(lambda: require_same_record(path)),
+        "later": _refusal(lambda: broadcast_record(later if rank == 0 else None)),
+        "not in it": _refusal(lambda: broadcast_record(own, other)),
+        "not in it, same": _refusal(lambda: require_same_record(own, other)),
+        "no group": _refusal(lambda: broadcast_record(own, "first")),
+        "alone": _refusal(lambda: require_same_record(None, alone[rank])),
+        "alone, sent": broadcast_record(own, alone[rank]).content_hash,
+    }
 
 
 class Layer(nn.Module):

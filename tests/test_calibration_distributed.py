@@ -7,6 +7,9 @@ import torch.multiprocessing
 from _calibration_ranks import run
 from test_bench_record import make_record
 
+from calibration import broadcast_record, require_same_record
+from optinc_hw.errors import CalibrationError
+
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
@@ -34,6 +37,36 @@ def test_c10_different_or_missing_records_are_refused_on_every_rank(ranks):
 def test_c10_a_failed_calibration_ends_all_ranks_instead_of_leaving_them_waiting(ranks):
     for found in ranks:
         assert "rank 0 has no calibration record to broadcast" in found["failed"]
+
+
+def test_c10_what_is_no_record_is_refused_on_every_rank_instead_of_leaving_them_waiting(ranks):
+    for found in ranks:
+        assert found["sent path"].startswith("rank 0 gave a str instead of a calibration record to broadcast; give a")
+        assert found["path elsewhere"] == ""  # the others' is not looked at
+        assert "(rank 0: a str instead of a calibration record, rank 1: " in found["first path"]
+        assert "rank 1: a str instead of a calibration record)" in found["last path"]
+        assert "rank 0: a str" in found["all paths"]
+
+
+def test_c10_a_record_of_another_version_is_named_where_it_cannot_be_read(ranks):
+    assert ranks[0]["later"] == ""
+    assert ranks[1]["later"].startswith("rank 1 received a record from rank 0 that it cannot read (later: ")
+    assert ranks[1]["later"].endswith("run the same version of optinc-hw on all ranks")
+
+
+def test_c10_only_ranks_of_a_group_may_ask(ranks):
+    for rank, found in enumerate(ranks):
+        for refusal in (found["not in it"], found["not in it, same"]):
+            assert refusal == f"rank {rank} is not in this process group; only the ranks of a group call this"
+        assert "group is a str; give a torch.distributed.ProcessGroup" in found["no group"]
+        assert f"(rank {rank}: none)" in found["alone"]  # by its number in the job
+        assert found["alone, sent"] == make_record(2).content_hash
+
+
+def test_c10_without_a_process_group_the_way_to_one_is_named():
+    for ask in (broadcast_record, require_same_record):
+        with pytest.raises(CalibrationError, match=r"call torch.distributed.init_process_group first"):
+            ask(make_record(2))
 
 
 def test_c11_each_rank_drives_its_own_chip(ranks):
