@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration._session import Array
+from optinc_hw.bench import CalibrationRecord
 from optinc_hw.errors import CalibrationError
 from optinc_hw.onn._checks import whole_number
 
@@ -32,6 +33,15 @@ def require_text(name: str, value: object, remedy: str) -> None:
     """Refuse what is no text, an empty one, or one with a NUL, which ends texts in files."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise CalibrationError(f"{name} must be a text of at least one character, without NUL, got {value!r}; {remedy}")
+
+
+def require_record(name: str, value: object) -> None:
+    """Refuse what is no calibration record."""
+    if not isinstance(value, CalibrationRecord):
+        raise CalibrationError(
+            f"{name} is a {type(value).__name__} and no calibration record; give a CalibrationRecord, such as "
+            "CalibrationRecord.load reads"
+        )
 
 
 def require_file_name(name: str, value: object, remedy: str) -> None:

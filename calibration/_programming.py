@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibration._calibrate import dark_afterwards, silent
+from calibration._checks import require_record, require_text, require_whole
 from calibration._matrix import total_variation
 from calibration._mesh_fit import predict
 from calibration._probe import BenchProbe
@@ -16,8 +17,15 @@ from calibration._session import Array, Progress
 from calibration._twin_fit import NoiseModel
 from optinc_hw.bench import Bench, CalibrationRecord
 from optinc_hw.bench._mesh_section import mzi_name
-from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import LimitingMzi, ProgrammedUnitary, TwinParameters, haar_unitary, program_unitary
+from optinc_hw.errors import CalibrationError, LimitError, MatrixError
+from optinc_hw.photonics import (
+    LimitingMzi,
+    ProgrammedUnitary,
+    TwinParameters,
+    haar_unitary,
+    program_unitary,
+    voltage_from_power,
+)
 
 _MOST_NAMED = 5
 _DEAD_GAIN = 0.01
@@ -138,7 +146,15 @@ def _figures(one: ProgrammedTarget) -> dict[str, Any]:  # Any: JSON content
 
 
 def random_targets(ports: int, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.complex128]]:
-    """Draw Haar-random unitaries and permutations, as many of each, by name."""
+    """Draw Haar-random unitaries and permutations, as many of each, by name.
+
+    Raises
+    ------
+    CalibrationError
+        If ``ports`` is no whole number of at least 2, or ``count`` none of at least 0.
+    """
+    require_whole("ports", ports, 2)
+    require_whole("count", count, 0)
     found: dict[str, NDArray[np.complex128]] = {f"Haar {k}": haar_unitary(ports, rng) for k in range(count)}
     for k in range(count):
         found[f"permutation {k}"] = np.eye(ports, dtype=np.complex128)[rng.permutation(ports)]
@@ -169,27 +185,33 @@ def verify_programming(
     Raises
     ------
     CalibrationError
-        If there is no target, the chip is no bare mesh, or the record is of another layout.
+        If there is no target, the chip is no bare mesh, or the record is none or of another layout.
     MatrixError
-        If a target is not unitary or does not fit the chip.
+        If a target is not unitary or does not fit the chip; nothing was set then.
     LimitError
-        If a target needs more power than the heaters or the chip may have.
+        If a target needs more power than the heaters or the chip may have; nothing was set then.
     InstrumentError
         If an instrument fails.
     """
-    if not targets:
-        raise CalibrationError("there is no target to program; give one or more")
+    _require_targets(targets)
+    require_record("record", record)
     if not bench.layout.bare or not bench.layout.admits(record.layout):
         raise CalibrationError(
             "programming is verified on the bare mesh that the record describes (inputs: ports, receivers: power)"
         )
     twin, told = record.twin(), progress or silent
-    probe = BenchProbe(bench, record.resistance_ohm, record.resistance_beta_per_w, twin.dark_w, _quiet)
+    law = record.resistance_ohm, record.resistance_beta_per_w
+    probe = BenchProbe(bench, *law, twin.dark_w, _quiet)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
     # All are solved before the first is set: a target that cannot be programmed costs no reading.
     programmed = []
     for done, (name, target) in enumerate(targets.items(), start=1):
-        programmed.append((name, program_unitary(twin, target, probe.max_power_w)))
+        try:
+            program = program_unitary(twin, target, probe.max_power_w)
+            bench.interlock.check(voltage_from_power(program.power_w, *law))
+        except (MatrixError, LimitError) as error:
+            raise type(error)(f"target {name!r}: {error}") from error
+        programmed.append((name, program))
         told("programming", done, len(targets))
     found = []
     with dark_afterwards(bench):
@@ -197,6 +219,15 @@ def verify_programming(
             found.append(_measured(name, program, twin, probe, noise))
             told("programmed targets", len(found), len(targets))
     return ProgramVerification(tuple(found))
+
+
+def _require_targets(targets: object) -> None:
+    if not isinstance(targets, Mapping):
+        raise CalibrationError(f"targets are a {type(targets).__name__}; give a dict: unitaries by name")
+    if not targets:
+        raise CalibrationError("there is no target to program; give one or more")
+    for name in targets:
+        require_text("the name of a target", name, "name each one in the dict of targets")
 
 
 def _quiet(stage: str, done: int, total: int) -> None:

@@ -1,5 +1,8 @@
 """Programmed targets on a simulated bench whose record is the truth about its chip, or a wrong one."""
 
+import re
+import shutil
+
 import numpy as np
 import pytest
 from test_bench_record import make_record
@@ -7,7 +10,8 @@ from true_records import TrueMesh
 
 from calibration import plot_programming, random_targets, verify_programming
 from optinc_hw import Bench
-from optinc_hw.errors import CalibrationError, MatrixError
+from optinc_hw.errors import CalibrationError, LimitError, MatrixError
+from optinc_hw.photonics import program_unitary
 
 PORTS = 4
 
@@ -86,12 +90,53 @@ def test_the_picture_shows_target_prediction_measurement_and_difference(programm
     assert len([axes for axes in plot_programming(found, most=1).axes if axes.images]) == 4
 
 
+def test_a_target_beyond_the_total_power_costs_no_reading_of_the_others(mesh, tmp_path):
+    """Of two targets one needs more than the limit of all heaters together, though no heater more than its own."""
+    targets = random_targets(PORTS, 4, np.random.default_rng(1))
+    needed = {name: program_unitary(mesh.twin, target, 0.05).power_w.sum() for name, target in targets.items()}
+    least, most = min(needed, key=needed.get), max(needed, key=needed.get)
+    with mesh.bench() as bench:
+        shutil.copytree(bench.folder, tmp_path / "bench")
+    file = tmp_path / "bench" / "chip.yaml"
+    text, limit = file.read_text(), (needed[least] + needed[most]) / 2.0
+    file.write_text(re.sub("total_power_w: [0-9.]+", f"total_power_w: {limit:.4f}", text))
+    pair = {least: targets[least], most: targets[most]}
+    with Bench.open(tmp_path / "bench", simulate=True) as bench:
+        lit = []
+        bench.light = lambda on: lit.append(on)
+        with pytest.raises(LimitError, match=rf"target '{most}': all heaters together: .*limits.total_power_w = "):
+            verify_programming(bench, mesh.record(), pair)
+        assert bench.readings == 0
+        assert not lit
+        assert not bench.voltages.any()
+        del bench.light
+        (one,) = verify_programming(bench, mesh.record(), {least: pair[least]}).targets
+        assert one.name == least
+
+
+def test_counts_ports_records_and_targets_of_another_kind_are_refused(mesh):
+    rng, record, unit = np.random.default_rng(0), mesh.record(), np.eye(PORTS)
+    for ports, count in ((PORTS, -1), (PORTS, 2.5), (PORTS, True), (1, 1), ("4", 1)):
+        with pytest.raises(CalibrationError, match="must be a whole number"):
+            random_targets(ports, count, rng)
+    with mesh.bench() as bench:
+        for targets in ([unit], unit, "identity", None):
+            with pytest.raises(CalibrationError, match="give a dict: unitaries by name"):
+                verify_programming(bench, record, targets)
+        with pytest.raises(CalibrationError, match="the name of a target must be a text"):
+            verify_programming(bench, record, {1: unit})
+        for other in (None, "calibration.json", record.model_dump()):
+            with pytest.raises(CalibrationError, match="no calibration record; give a CalibrationRecord"):
+                verify_programming(bench, other, {"identity": unit})
+        assert bench.readings == 0
+
+
 def test_what_cannot_be_programmed_is_refused_before_anything_is_driven(mesh):
     record = mesh.record()
     with mesh.bench() as bench:
         with pytest.raises(CalibrationError, match="no target"):
             verify_programming(bench, record, {})
-        with pytest.raises(MatrixError, match="unitary"):
+        with pytest.raises(MatrixError, match=r"target 'zero': .*unitary"):
             verify_programming(bench, record, {"zero": np.zeros((PORTS, PORTS))})
         assert bench.readings == 0
     with Bench.simulated(2) as bench, pytest.raises(CalibrationError, match="inputs: ports, receivers: power"):
