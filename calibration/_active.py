@@ -5,11 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._checks import require_whole
+from calibration._mesh_checks import checked_settings, require_limits
 from calibration._mesh_linear import MeshPoint
 from calibration._posterior import MeshPosterior
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
+from optinc_hw.onn._checks import whole_number
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,19 @@ def random_candidates(
     rng
         Random numbers.
 
+    Raises
+    ------
+    CalibrationError
+        If a limit is negative or NaN, or a number is none of the whole ones that make sense.
+
     Returns
     -------
     tuple
         Heater powers (count, H) in W and lit ports (count,).
     """
+    require_whole("count", count, 0)
+    require_whole("ports", ports, 2)
+    max_power_w = require_limits(max_power_w, max_total_power_w, np.size(max_power_w))
     power_w = rng.uniform(0.0, max_power_w, (count, len(max_power_w)))
     total = power_w.sum(axis=1, keepdims=True)
     power_w *= np.minimum(1.0, max_total_power_w / np.maximum(total, np.finfo(float).tiny))
@@ -88,12 +99,14 @@ def choose_settings(
     Raises
     ------
     CalibrationError
-        If there are fewer candidates than settings to choose.
+        If there are fewer candidates than settings to choose, or they or the samples are none of this fit's.
     """
-    if not 0 < count <= len(lit):
-        raise CalibrationError(f"cannot choose {count} settings from {len(lit)} candidates; draw more candidates")
+    power_w, lit = checked_settings(power_w, lit, posterior.fit.space.start.layout)
+    if not whole_number(count, 1) or count > len(lit):
+        raise CalibrationError(f"cannot choose {count!r} settings from {len(lit)} candidates; draw more candidates")
+    deviations = posterior.predictive_deviations(samples, power_w, lit)
     predicted = MeshPoint(posterior.fit.space, posterior.fit.vector, power_w, lit).predicted
-    deviations = posterior.predictive_deviations(samples, power_w, lit) / noise.sigma(predicted)
+    deviations = deviations / noise.sigma(predicted)
     seen = np.moveaxis(deviations, 0, -1) / np.sqrt(len(samples))
     alone = _information(seen, np.eye(len(samples)))
     chosen: list[int] = []

@@ -2,6 +2,8 @@
 
 Crosstalk, couplers and losses stay as they were; phases, their growth with power and port transmissions are fitted with
 the record as prior.  Readings kept out of the fit judge it: too few readings fit themselves well and nothing else.
+Where the light goes (total variation distance) is not all that counts: shares do not see a common scale, so the powers
+must also be predicted to a few times their noise, and no drift changes the light at all ports by a factor of several.
 """
 
 from collections.abc import Callable
@@ -11,9 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration._drift_fit import DriftEnd, arm_effects, fit_drift, refit_drift
+from calibration._drift_fit import ROUGH_BELOW, DriftEnd, arm_effects, fit_drift, refit_drift
+from calibration._mesh_checks import require_data
 from calibration._mesh_fit import MeshFit
 from calibration._mesh_linear import MeshData
+from calibration._mesh_space import MeshSpace
 from calibration._posterior import HeldOut, held_out
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel, _one_thread
@@ -29,6 +33,11 @@ _LEAST_KEPT_OUT = 4
 LEAST_READINGS = 3 * _LEAST_KEPT_OUT
 MAX_TVD = 0.003
 """Largest held-out total variation distance of a correction that is accepted; it costs 1 - F some 5e-5."""
+MAX_CHI = ROUGH_BELOW
+"""Largest residual over noise of a correction, or of a record that holds: below it a fit has found the phases."""
+MAX_LIGHT_CHANGE = 2.5
+"""Largest factor by which the light at all ports together may rise or fall; lasers and fibres that drift change it by
+some per cent, and more than this is a wrong unit, range, attenuator or laser setting."""
 _OUTLYING = 4.0
 """A heater whose phase or efficiency moved by this many robust standard deviations more drifted by itself."""
 _LEAST_PHASE, _LEAST_GROWTH = 0.02, 0.003
@@ -40,6 +49,7 @@ _IN_WORDS = {
     "too few readings": "REFUSED, too few readings",
     "not drift": "REFUSED, more than drifts has changed: a full calibration is needed",
 }
+Verdict = Literal["accepted", "record holds", "too few readings", "not drift"]
 
 
 @dataclass(frozen=True)
@@ -64,9 +74,16 @@ class DriftFit:
         Those readings: all of them once the correction is accepted.
     before, after
         How well the old twin, and one corrected without them, predict the readings kept out.
+    light_change
+        Factor by which the light at all ports together has changed (medians over ports).
     verdict
-        "accepted"; "record holds" if the old twin predicts as well as the corrected one, which is the old one then;
-        "too few readings", or "not drift" if there were enough of them.
+        "accepted" if the corrected twin predicts the readings kept out to a total variation distance of `MAX_TVD` and a
+        residual over noise of `MAX_CHI`, its residual over noise on those of the fit is at most `MAX_CHI` too, and
+        ``light_change`` is within a factor of `MAX_LIGHT_CHANGE`; "record holds" if the old twin predicts the readings
+        kept out within the same limits and to no larger distance, the corrected one is the old one then; otherwise
+        "too few readings", or "not drift" if there were enough of them or the light has changed too much.
+    reasons
+        Which limits the corrected twin exceeds, if it is refused.
     """
 
     parameters: TwinParameters
@@ -78,7 +95,9 @@ class DriftFit:
     used: MeshData
     before: HeldOut
     after: HeldOut
-    verdict: Literal["accepted", "record holds", "too few readings", "not drift"]
+    light_change: float
+    verdict: Verdict
+    reasons: tuple[str, ...]
 
     @property
     def accepted(self) -> bool:
@@ -88,10 +107,13 @@ class DriftFit:
     def __str__(self) -> str:
         """Summarise for people."""
         alone = f"; by themselves: {', '.join(self.single_heaters)}" if self.single_heaters else ""
+        why = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         return (
-            f"drift: efficiencies {self.common_efficiency:+.2%}, phases {self.common_temperature:.2f} rad rms{alone}; "
-            f"held-out TVD {self.before.tvd:.1%} before, {self.after.tvd:.2%} after ({MAX_TVD:.1%} allowed): "
-            f"{_IN_WORDS[self.verdict]}"
+            f"drift: efficiencies {self.common_efficiency:+.2%}, phases {self.common_temperature:.2f} rad rms{alone}, "
+            f"light at all ports times {self.light_change:.3g}; "
+            f"held-out TVD {self.before.tvd:.1%} before, {self.after.tvd:.2%} after ({MAX_TVD:.1%} allowed), residual "
+            f"over noise {self.before.chi:.3g} before, {self.after.chi:.3g} after ({MAX_CHI:g} allowed): "
+            f"{_IN_WORDS[self.verdict]}{why}"
         )
 
 
@@ -119,32 +141,74 @@ def correct_drift(
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh or there are too few readings to keep any out.
+        If the chip is no bare mesh, the readings are none of its, too few to keep any out, or without light.
     """
-    if not record.layout.bare:
-        raise CalibrationError("this correction is for bare meshes (inputs = 'ports', receivers = 'power')")
+    require_data(data, record.layout)
     if len(data) < LEAST_READINGS:
         raise CalibrationError(
             f"{len(data)} readings are too few to correct a record; measure {LEAST_READINGS} or more"
         )
     kept = max(_LEAST_KEPT_OUT, round(_KEPT_OUT * len(data)))
     used, judges = data.take(slice(0, len(data) - kept)), data.take(slice(len(data) - kept, None))
+    used = used.take(np.flatnonzero(np.isfinite(used.readings_w).any(axis=1)))
+    if len(used) < LEAST_READINGS - _LEAST_KEPT_OUT:
+        raise CalibrationError(
+            f"{len(used)} of the {len(data) - kept} readings of the fit are valid at any output, and "
+            f"{LEAST_READINGS - _LEAST_KEPT_OUT} are needed; check the detectors' ranges and measure more"
+        )
+    before = held_out(record, judges, noise)
     with _one_thread():
         end = fit_drift(record, used, noise, on_step)
-        before, after = held_out(record, judges, noise), held_out(end.twin, judges, noise)
-        verdict = _verdict(before.tvd, after.tvd, len(data) / record.ports)
-        if verdict == "accepted":
+        after = held_out(end.twin, judges, noise)
+        judgement = _judge(end, before, after, len(data) / record.ports)
+        if judgement.verdict == "accepted":
             used, end = data, refit_drift(end, data, noise, on_step)
-    return _described(record, end, used, (before, after), verdict)
+    return _described(record, end, used, (before, after), judgement)
 
 
-def _verdict(
-    before: float, after: float, per_port: float
-) -> Literal["accepted", "record holds", "too few readings", "not drift"]:
-    """Judge by the distances of held-out readings before and after the correction."""
-    if min(before, after) > MAX_TVD:
-        return "not drift" if per_port >= _ENOUGH_PER_PORT else "too few readings"
-    return "accepted" if after < before else "record holds"
+@dataclass(frozen=True)
+class _Judgement:
+    """Verdict on a correction, and which limits it exceeds."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+
+
+def _judge(end: DriftEnd, before: HeldOut, after: HeldOut, per_port: float) -> _Judgement:
+    """Judge a correction by its fit and by what the twins before and after it predict of readings kept out."""
+    light = _light_change(end.space, end.vector)
+    within = 1.0 / MAX_LIGHT_CHANGE <= light <= MAX_LIGHT_CHANGE
+    reasons = [*_excess(after), *_over("residual over noise of the fit", end.chi, MAX_CHI)]
+    if not within:
+        reasons.append(
+            f"the light at all ports is {light:.3g} times the record's, {1.0 / MAX_LIGHT_CHANGE:g} to "
+            f"{MAX_LIGHT_CHANGE:g} allowed: check the laser's power and the meters' range and unit"
+        )
+    if not reasons and (after.tvd < before.tvd or _excess(before)):
+        return _Judgement("accepted")
+    if not _excess(before):
+        return _Judgement("record holds")
+    few = within and per_port < _ENOUGH_PER_PORT
+    return _Judgement("too few readings" if few else "not drift", tuple(reasons))
+
+
+def _excess(judged: HeldOut) -> list[str]:
+    """Say which limits a twin's predictions of readings kept out exceed."""
+    return [
+        *_over("total variation distance of the readings kept out", judged.tvd, MAX_TVD),
+        *_over("residual over noise of the readings kept out", judged.chi, MAX_CHI),
+    ]
+
+
+def _over(what: str, value: float, limit: float) -> list[str]:
+    # A NaN is over any limit.
+    return [] if value <= limit else [f"{what} is {value:.3g}, {limit:g} allowed"]
+
+
+def _light_change(space: MeshSpace, vector: Array) -> float:
+    """Return the factor of the light at all ports; only the product of all outputs' and all inputs' shows."""
+    common = np.median(vector[space.slices["output"]]) + np.median(vector[space.slices["input"]])
+    return float(np.exp(2.0 * common))
 
 
 def _described(
@@ -152,10 +216,10 @@ def _described(
     end: DriftEnd,
     used: MeshData,
     judged: tuple[HeldOut, HeldOut],
-    verdict: Literal["accepted", "record holds", "too few readings", "not drift"],
+    judgement: _Judgement,
 ) -> DriftFit:
     """Say what has drifted."""
-    space = end.space
+    space, verdict = end.space, judgement.verdict
     vector = space.centre if verdict == "record holds" else end.vector
     growth = vector[space.slices["efficiency"]] + vector[space.slices["common_efficiency"]]
     common = float(np.median(growth))
@@ -177,7 +241,9 @@ def _described(
         used=used,
         before=judged[0],
         after=judged[1],
+        light_change=_light_change(space, vector),
         verdict=verdict,
+        reasons=judgement.reasons,
     )
 
 

@@ -26,7 +26,7 @@ _ARM_SIGMA = 0.3
 _WIDTHS = PriorWidths(offset=2.0 * _ARM_SIGMA, efficiency=3e-3, common_efficiency=0.05, output=0.02, input=0.02)
 _SHARES = (1.0, 0.5, 0.2, 0.0)
 """Shares of the present rms error of amplitudes added to the noise, one after the other."""
-_ROUGH_BELOW, _EXACT_BELOW = 15.0, 4.0
+ROUGH_BELOW, _EXACT_BELOW = 15.0, 4.0
 """Chi below which the last share but one, and then the true noise, is taken at once."""
 _SETTLED = 0.05
 """Relative fall of chi below which the next share is taken."""
@@ -165,7 +165,7 @@ class _Problem:
             level += before - chi < _SETTLED * chi
             if chi < _EXACT_BELOW:
                 level = max(level, len(_SHARES) - 1)
-            elif chi < _ROUGH_BELOW:
+            elif chi < ROUGH_BELOW:
                 level = max(level, len(_SHARES) - 2)
             if level == len(_SHARES):
                 break

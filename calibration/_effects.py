@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration._mesh_descent import Readings
-from calibration._mesh_fit import MeshFit
+from calibration._mesh_fit import MeshFit, readings_of
 from calibration._mesh_linear import MeshData
 from calibration._mesh_solve import NormalEquations
 from calibration._mesh_space import PROFILE_LENGTHS
@@ -55,6 +54,11 @@ def effects_found(fit: MeshFit, data: MeshData, noise: NoiseModel) -> tuple[Effe
         The fit.
     data, noise
         Its readings and their noise, for the standard deviations.
+
+    Raises
+    ------
+    CalibrationError
+        If the data are not the fit's.
     """
     twin, widths, place = fit.parameters, fit.widths, fit.space.slices
     shared = [place["common_eta"].start, *range(place["second_order"].start, place["second_order"].stop)]
@@ -88,9 +92,7 @@ def _sigmas(fit: MeshFit, data: MeshData, noise: NoiseModel, which: list[int]) -
 
     Freeing those takes minutes in large meshes and changes what all elements share by less than a third.
     """
-    counted = np.ones(len(data), dtype=np.bool_)
-    counted[fit.spoilt] = False
-    readings = Readings(data, noise, counted)
+    readings = readings_of(fit, data, noise)
     point = readings.point(fit.space, fit.vector)
     weight = readings.weight(readings.residual(point), 0.0)
     solve = NormalEquations(fit.space, point, weight).preconditioner()

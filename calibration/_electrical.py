@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._curves import PhaseCurveFit, fit_phase_curve
+from calibration._mesh_law import Law, combined_law
 from calibration._resistance import fit_resistance
 from calibration._session import Array, Session, allowed_power
 from calibration._twin_fit import NoiseModel
@@ -130,9 +131,10 @@ def measure_resistances(session: Session) -> dict[str, Array]:
     return {"resistance_voltage": voltage, "resistance_current": current}
 
 
-def use_resistances(session: Session, raw: dict[str, Array]) -> None:
+def use_resistances(session: Session, raw: dict[str, Array], known: Law | None = None) -> None:
     """Fit R(P) of every heater to what `measure_resistances` found, and give the laws to the session.
 
+    With laws of an old record, those that the readings agree with are averaged with the new ones (`combined_law`).
     Stuck heaters of the layout, and in a bare mesh heaters that take no current, get the nominal resistance: no power
     comes of it, and the rest can be calibrated.
 
@@ -147,6 +149,7 @@ def use_resistances(session: Session, raw: dict[str, Array]) -> None:
     expected = EXPECTED_RESISTANCE[0] * nominal, EXPECTED_RESISTANCE[1] * nominal
     idle = _idle(session, current)
     ohm, beta = np.full(len(idle), nominal), np.zeros(len(idle))
+    covariance = np.full((len(idle), 2, 2), np.nan)
     complaints = []
     for heater in np.flatnonzero(~idle):
         name = session.layout.heaters[heater]
@@ -155,13 +158,15 @@ def use_resistances(session: Session, raw: dict[str, Array]) -> None:
         except CalibrationError as error:
             complaints.append(f"{name}: {error}")
             continue
-        ohm[heater], beta[heater] = fit.resistance_ohm, fit.beta_per_w
+        ohm[heater], beta[heater], covariance[heater] = fit.resistance_ohm, fit.beta_per_w, fit.covariance
         if not fit.good:
             complaints.append(f"{name}: {fit.reason}")
     if complaints:
         message = "heaters without a usable resistance: " + "; ".join(complaints)
         _log.error("%s; the old resistances stay", message)
         raise CalibrationError(message)
+    if known is not None:
+        ohm, beta = combined_law(known, (ohm, beta), covariance, np.max(voltage * current, axis=0))
     session.resistance_ohm, session.beta_per_w = ohm, beta
 
 

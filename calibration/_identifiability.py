@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibration._mesh_checks import require_data
 from calibration._mesh_fit import MeshFit
 from calibration._mesh_linear import MeshData, MeshPoint
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
 
 _GROUPS = {
     "phases": ("offset",),
@@ -79,7 +81,15 @@ def identifiability(fit: MeshFit, data: MeshData, noise: NoiseModel) -> Identifi
         The fit; only its best vector matters.
     data, noise
         Its readings and their noise.
+
+    Raises
+    ------
+    CalibrationError
+        If the data are of another chip, or there are none.
     """
+    require_data(data, fit.space.start.layout)
+    if not len(data):
+        raise CalibrationError("there are no readings, and what readings cannot see depends on them; give the fit's")
     rng = np.random.default_rng(0)
     part = rng.permutation(len(data))[:_MOST_READINGS]
     point = MeshPoint(fit.space, fit.vector, data.power_w[part], data.lit[part])

@@ -7,6 +7,7 @@ from calibration._journal import Journal
 from calibration._journal_run import READINGS
 from calibration._probe import Probe
 from calibration._session import Array
+from optinc_hw.photonics import ChipLayout
 
 
 class JournaledProbe:
@@ -31,6 +32,8 @@ class JournaledProbe:
 
     def measure(self, stage: str, power_w: Array, lit: NDArray[np.intp]) -> Array:
         """As `Probe.measure`; raises CalibrationError also where `Journal.step` does."""
+        if not len(lit):
+            return _nothing(self.layout)
         found = self._journal.step(
             stage, {"power_w": power_w, "lit": lit}, lambda: {READINGS: self._probe.measure(stage, power_w, lit)}
         )[READINGS]
@@ -65,6 +68,13 @@ class ReplayProbe:
         CalibrationError
             If that sweep asked for something else, or the stored data end.
         """
+        if not len(lit):
+            return _nothing(self.layout)
         found = self._journal.step(stage, {"power_w": power_w, "lit": lit}, dict)[READINGS]
         self.readings += len(found)
         return found
+
+
+def _nothing(layout: ChipLayout) -> Array:
+    """Return the readings of no settings, which are no sweep."""
+    return np.empty((0, len(layout.detectors)))

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from calibration._active import choose_settings, random_candidates
+from calibration._mesh_checks import checked_answer
 from calibration._mesh_fit import MeshFit, fit_mesh, predict, refit, residual_over_noise_of
 from calibration._mesh_linear import MeshData
+from calibration._mesh_shares import share_distances
 from calibration._mesh_space import BLOCKS, MeshSpace, PriorWidths
 from calibration._posterior import MeshPosterior
 from calibration._probe import Ports, Probe
@@ -132,7 +134,7 @@ def calibrate_mesh(
         data = data.joined(measure(probe, *settings, "random settings", progress))
         fit = _kept(keep, data, start, noise, fit, 1, progress)
     residual = residual_over_noise_of(fit.parameters, judges, noise)
-    tvd = total_variation_of(fit.parameters, judges)
+    tvd = total_variation_of(fit.parameters, judges, noise)
     posterior = MeshPosterior(fit, data, noise)
     samples = _samples(posterior, probe.layout.ports, rng)
     expected = posterior.expected_residual(samples, judges.power_w, judges.lit)
@@ -199,7 +201,8 @@ def measure(probe: Probe, power_w: Array, lit: Ports, stage: str, progress: Prog
     ports, rows = probe.layout.ports, []
     for first in range(0, len(lit), ports):
         part = slice(first, first + ports)
-        rows.append(probe.measure(stage, power_w[part], lit[part]))
+        answer = probe.measure(stage, power_w[part], lit[part])
+        rows.append(checked_answer(answer, len(lit[part]), ports, stage))
         progress(stage, min(first + ports, len(lit)), len(lit))
     return MeshData(power_w, lit, np.concatenate([np.empty((0, ports)), *rows]))
 
@@ -220,13 +223,18 @@ def _telling(
     return power_w[chosen], lit[chosen]
 
 
-def total_variation_of(parameters: TwinParameters, data: MeshData) -> float:
-    """Mean total variation distance between predicted and measured shares of the outputs; NaN readings left out."""
-    valid = np.isfinite(data.readings_w)
-    told = np.where(valid, predict(parameters, data.power_w, data.lit), 0.0)
-    seen = np.where(valid, np.maximum(data.readings_w, 0.0), 0.0)
-    told, seen = (values / np.maximum(values.sum(axis=1, keepdims=True), 1e-300) for values in (told, seen))
-    return float(0.5 * np.abs(told - seen).sum(axis=1).mean())
+def total_variation_of(parameters: TwinParameters, data: MeshData, noise: NoiseModel) -> float:
+    """Mean total variation distance between predicted and measured shares of the outputs.
+
+    NaN readings are left out, and so are settings whose lit port brings no light.
+
+    Raises
+    ------
+    CalibrationError
+        As `share_distances`.
+    """
+    predicted = predict(parameters, data.power_w, data.lit)
+    return float(share_distances(predicted, np.maximum(data.readings_w, 0.0), noise).mean())
 
 
 def _samples(posterior: MeshPosterior, ports: int, rng: np.random.Generator) -> Array:

@@ -77,7 +77,7 @@ class Readings:
         if counted is not None:
             self.valid &= counted[:, None]
         self._readings = np.where(self.valid, data.readings_w, 0.0)
-        self.sigma = noise.sigma(np.nan_to_num(data.readings_w))
+        self.sigma = noise.sigma(np.where(np.isfinite(data.readings_w), data.readings_w, 0.0))
         self.count = int(self.valid.sum())
 
     def point(self, space: MeshSpace, vector: Array) -> MeshPoint:

@@ -7,10 +7,13 @@ widths of the priors are learned.
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._checks import require_whole
+from calibration._mesh_checks import checked_settings, require_data, require_one_of, require_valid
 from calibration._mesh_descent import Descent, Effort, Readings, descend
 from calibration._mesh_linear import MeshData, MeshPoint
 from calibration._mesh_solve import NormalEquations
@@ -71,13 +74,38 @@ class MeshFit:
 
 
 def predict(parameters: TwinParameters, power_w: Array, lit: NDArray[np.intp]) -> Array:
-    """Predict the readings (B, n) in W, without dark readings, at heater powers (B, H) in W and lit ports (B,)."""
+    """Predict the readings (B, n) in W, without dark readings, at heater powers (B, H) in W and lit ports (B,).
+
+    Raises
+    ------
+    CalibrationError
+        If the twin is of no bare mesh, powers or lit ports are none of its chip's, or the prediction is not finite.
+    """
+    power_w, lit = checked_settings(power_w, lit, parameters.layout)
+    if not len(lit):
+        return np.empty((0, parameters.ports))
     space = MeshSpace(parameters, np.zeros(len(parameters.offset)), PriorWidths(), reach=0.0)
-    return MeshPoint(space, space.centre, power_w, lit).predicted
+    with np.errstate(over="ignore", invalid="ignore"):
+        predicted = MeshPoint(space, space.centre, power_w, lit).predicted
+    bad = np.flatnonzero(~np.isfinite(predicted).all(axis=1))
+    if len(bad):
+        raise CalibrationError(
+            f"the twin predicts powers that are not finite in row {bad[0]} ({len(bad)} of {len(lit)} rows); check its "
+            f"parameters, and the powers there, up to {power_w[bad[0]].max():.3g} W"
+        )
+    return predicted
 
 
 def residual_over_noise_of(parameters: TwinParameters, data: MeshData, noise: NoiseModel) -> float:
-    """Rms of (prediction - reading) / sigma over all valid readings; 1 is perfect."""
+    """Rms of (prediction - reading) / sigma over all valid readings; 1 is perfect.
+
+    Raises
+    ------
+    CalibrationError
+        As `predict`, or if the readings are none of the chip's, or none is valid.
+    """
+    require_data(data, parameters.layout)
+    require_valid(data.readings_w, 1, "judge a twin")
     readings = Readings(data, noise)
     residual = np.where(readings.valid, predict(parameters, data.power_w, data.lit) - data.readings_w, 0.0)
     return readings.chi(residual)
@@ -113,7 +141,7 @@ def fit_mesh(
     widths
         Prior widths to begin with; None means `PriorWidths`' own.
     rounds
-        How often prior widths are learned, each time followed by a fit.
+        How often prior widths are learned, each time followed by a fit; 0 keeps those to begin with.
     reach
         Distance in pitches up to which single heat paths are fitted.
     seed
@@ -130,14 +158,19 @@ def fit_mesh(
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, shapes disagree, powers are not finite, the readings are fewer than the phases,
-        or the fit diverges.
+        If the chip is no bare mesh, the data are none of its, the readings are fewer than the phases, another argument
+        is none of those above, or the fit diverges.
     """
     _check(data, start)
-    with _one_thread():
-        return _Fitter(data, start, noise, on_step, frozenset(free)).run(
-            widths or PriorWidths(), rounds, reach, seed, begin
+    blocks = require_one_of(free, BLOCKS, "free")
+    _check_numbers(rounds, reach, seed)
+    if begin is not None and begin.layout != start.layout:
+        raise CalibrationError(
+            f"begin is a twin of a chip of {begin.ports} ports and start one of {start.ports}, with other MZIs or "
+            "other stuck heaters; give two twins of the chip that was measured"
         )
+    with _one_thread():
+        return _Fitter(data, start, noise, on_step, blocks).run(widths or PriorWidths(), rounds, reach, seed, begin)
 
 
 def refit(
@@ -160,28 +193,43 @@ def refit(
         As `fit_mesh`.
     """
     _check(data, fit.space.start)
+    require_whole("rounds", rounds, 0)
     with _one_thread():
         fitter = _Fitter(data, fit.space.start, noise, on_step, fit.space.free)
         return fitter.resume(fit, rounds)
 
 
-def _check(data: MeshData, start: TwinParameters) -> None:
-    layout, count = start.layout, len(data)
-    if not layout.bare:
-        raise CalibrationError("this fit is for chips with inputs = 'ports' and receivers = 'power'; use fit_twin")
-    shapes = (data.power_w.shape, data.lit.shape, data.readings_w.shape)
-    wanted = ((count, len(layout.heaters)), (count,), (count, layout.ports))
-    if shapes != wanted:
-        raise CalibrationError(f"heater powers, lit ports and readings have shapes {shapes}; the chip needs {wanted}")
-    if not np.isfinite(data.power_w).all():
-        raise CalibrationError("heater powers hold NaN or Inf; leave those settings out")
-    if count and not (data.lit.min() >= 0 and data.lit.max() < layout.ports):
-        raise CalibrationError(f"lit ports must be 0 to {layout.ports - 1}, got {data.lit.min()} to {data.lit.max()}")
-    valid = int(np.isfinite(data.readings_w).sum())
-    if valid < len(layout.heaters):
+def readings_of(fit: MeshFit, data: MeshData, noise: NoiseModel) -> Readings:
+    """Return the readings of a fit, those that it left out as spoilt not counted.
+
+    Raises
+    ------
+    CalibrationError
+        If the data are of another chip, none is valid, or they are fewer than the fit has seen.
+    """
+    require_data(data, fit.space.start.layout)
+    require_valid(data.readings_w, 1, "say anything of a fit")
+    if fit.spoilt.size and fit.spoilt.max() >= len(data):
         raise CalibrationError(
-            f"{valid} valid readings cannot determine {len(layout.heaters)} phases; take more settings"
+            f"the fit left out reading {fit.spoilt.max()}, and the data have {len(data)} rows; give the data of that "
+            "fit"
         )
+    counted = np.ones(len(data), dtype=np.bool_)
+    counted[fit.spoilt] = False
+    return Readings(data, noise, counted)
+
+
+def _check(data: MeshData, start: TwinParameters) -> None:
+    require_data(data, start.layout)
+    phases = len(start.layout.heaters)
+    require_valid(data.readings_w, phases, f"determine {phases} phases")
+
+
+def _check_numbers(rounds: int, reach: float, seed: int) -> None:
+    require_whole("rounds", rounds, 0)
+    require_whole("seed", seed, 0)
+    if isinstance(reach, bool) or not isinstance(reach, Real) or not 0.0 <= float(reach) < np.inf:
+        raise CalibrationError(f"reach must be a finite distance of 0 pitches or more, got {reach!r}; 10 is usual")
 
 
 class _Fitter:

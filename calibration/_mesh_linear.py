@@ -14,35 +14,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration import _mesh_kernels as kernels
+from calibration._mesh_checks import rows_of_readings
 from calibration._mesh_jacobian import Lanes, MeshJacobian
 from calibration._mesh_space import MeshSpace
 from calibration._session import Array
+from optinc_hw.errors import CalibrationError
 
 
 @dataclass(frozen=True)
 class MeshData:
-    """Readings of a bare mesh.
+    """Readings of a bare mesh; what is given is made arrays of.
 
     Parameters
     ----------
     power_w
         Heater powers (B, H) in W.
     lit
-        Lit port (B,) of each reading.
+        Lit port (B,) of each reading, integers.
     readings_w
         Detector readings (B, n) in W without their dark part; NaN where a reading is invalid.
+
+    Raises
+    ------
+    CalibrationError
+        If they are no numbers, masked somewhere, or have not one row a reading.  Whether they are those of a chip is
+        seen where they are used.
     """
 
     power_w: Array
     lit: NDArray[np.intp]
     readings_w: Array
 
+    def __post_init__(self) -> None:
+        fields = rows_of_readings(self.power_w, self.lit, self.readings_w)
+        for name, values in zip(("power_w", "lit", "readings_w"), fields, strict=True):
+            object.__setattr__(self, name, values)
+
     def take(self, which: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "MeshData":
         """Return some of the readings."""
         return MeshData(self.power_w[which], self.lit[which], self.readings_w[which])
 
     def joined(self, other: "MeshData") -> "MeshData":
-        """Return these readings and then the others."""
+        """Return these readings and then the others.
+
+        Raises
+        ------
+        CalibrationError
+            If they are of another chip.
+        """
+        widths = [(data.power_w.shape[1], data.readings_w.shape[1]) for data in (self, other)]
+        if widths[0] != widths[1]:
+            raise CalibrationError(
+                f"readings of a chip of {widths[0][0]} heaters and {widths[0][1]} ports cannot be joined with those of "
+                f"{widths[1][0]} heaters and {widths[1][1]} ports; join the data of one chip"
+            )
         return MeshData(
             np.concatenate([self.power_w, other.power_w]),
             np.concatenate([self.lit, other.lit]),

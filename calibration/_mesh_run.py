@@ -8,6 +8,7 @@ from calibration._electrical import measure_resistances, noise_model, use_resist
 from calibration._journal import Journal
 from calibration._journal_probe import JournaledProbe
 from calibration._mesh_calibrate import calibrate_mesh
+from calibration._mesh_law import Law
 from calibration._outcome import Outcome
 from calibration._probe import BenchProbe
 from calibration._run_file import RunFile
@@ -25,7 +26,7 @@ TYPICAL_DRIFT_STEPS = 30
 class ElectricalStart:
     """What a run knows before the first light: resistance laws (H,), dark readings (repeats, n) in W, and a probe."""
 
-    law: tuple[Array, Array]
+    law: Law
     dark: Array
     probe: JournaledProbe
 
@@ -37,9 +38,9 @@ class ElectricalStart:
 
 def electrical_start(
     bench: Bench, journal: Journal, run: RunFile, rng: np.random.Generator, progress: Progress,
-    dark_readings: int = DARK_READINGS,
+    dark_readings: int = DARK_READINGS, known: Law | None = None,
 ) -> ElectricalStart:  # fmt: skip
-    """Measure dark readings and resistances; leaves the light off."""
+    """Measure dark readings and resistances, combined with known laws if there are any; leaves the light off."""
     session = Session(bench, rng, progress, journal.step)
     session.stage = "dark readings"
     dark = session.measure_dark(dark_readings)
@@ -47,7 +48,7 @@ def electrical_start(
     session.stage = "heater resistances"
     steps = measure_resistances(session)
     run.add("heater resistances", steps)
-    use_resistances(session, steps)
+    use_resistances(session, steps, known)
     law = session.resistance_ohm, session.beta_per_w
     probe = JournaledProbe(BenchProbe(bench, *law, dark.mean(axis=0), progress), journal)
     return ElectricalStart(law, dark, probe)

@@ -8,9 +8,10 @@ crosstalk.
 
 from collections.abc import Collection
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.sparse import csr_array
 
 from calibration._session import Array
 from calibration._space import HeatPaths
+from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
 
 Values = NDArray[np.floating[Any]]  # Any: of either precision
@@ -76,6 +78,15 @@ class PriorWidths:
     arm_loss: float = 0.002
     crosstalk: float = 0.01
     length: float = 1.5
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            width = getattr(self, field.name)
+            if isinstance(width, bool) or not isinstance(width, Real) or not 0.0 < float(width) < np.inf:
+                raise CalibrationError(
+                    f"the prior width of {field.name} must be finite and above 0, got {width!r}; leave a block out of "
+                    "`free` to hold its values"
+                )
 
 
 class MeshSpace:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from calibration._journal import Journal
 from calibration._mesh_calibrate import MeshCalibration
+from calibration._posterior import HeldOut
 from calibration._report import ATTRIBUTE, RunReport, drift_report, mesh_report, readings_by_stage
 from calibration._run_file import RunFile
 from calibration._session import Array
@@ -44,6 +45,8 @@ class Outcome:
         ``residual_over_noise`` of a chip that does nothing but what the model knows; None where not known.
     corrected
         Record that this one corrects for drift; None for a calibration from scratch.
+    before
+        How well ``corrected`` itself predicts the held-out settings; None for a calibration from scratch.
     mesh
         All that the calibration of a bare mesh from scratch found; None for others.
     """
@@ -59,6 +62,7 @@ class Outcome:
     fit_readings: int | None = None
     expected_residual: float | None = None
     corrected: CalibrationRecord | None = None
+    before: HeldOut | None = None
     mesh: MeshCalibration | None = None
 
     @property
@@ -95,7 +99,7 @@ def finish(bench: Bench, journal: Journal, run: RunFile, outcome: Outcome) -> Ca
 def _report(journal: Journal, outcome: Outcome) -> RunReport:
     if outcome.mesh is not None:
         return mesh_report(journal.steps, outcome.mesh)
-    if outcome.corrected is not None and outcome.held_out_tvd is not None:
-        judged = outcome.held_out, outcome.residual_over_noise, outcome.held_out_tvd
-        return drift_report(journal.steps, outcome.corrected, outcome.twin, outcome.law[0], judged)
+    if outcome.corrected is not None and outcome.before is not None and outcome.held_out_tvd is not None:
+        after = outcome.residual_over_noise, outcome.held_out_tvd
+        return drift_report(journal.steps, outcome.corrected, outcome.twin, outcome.law[0], outcome.before, after)
     return RunReport(readings_by_stage(journal.steps))

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration._mesh_descent import Readings
-from calibration._mesh_fit import MeshFit, fit_mesh, predict, refit
+from calibration._checks import require_whole
+from calibration._mesh_checks import checked_settings, real_array, require_data
+from calibration._mesh_fit import MeshFit, fit_mesh, predict, readings_of, refit
 from calibration._mesh_linear import MeshData, MeshPoint
+from calibration._mesh_shares import share_distances
 from calibration._mesh_solve import NormalEquations, conjugate_gradients
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
@@ -44,11 +46,11 @@ class HeldOut:
     chi
         Rms residual over noise; 1 is perfect.
     tvd
-        Mean total variation distance between predicted and measured output distributions.
+        Mean total variation distance between predicted and measured output distributions, over readings with light.
     worst_tvd
         Largest such distance of a reading.
     count
-        Number of readings.
+        Number of readings, those without light included.
     """
 
     chi: float
@@ -60,23 +62,22 @@ class HeldOut:
 def held_out(parameters: TwinParameters, data: MeshData, noise: NoiseModel) -> HeldOut:
     """Judge a twin by readings that were kept out of its fit; those with invalid outputs are left out.
 
+    Readings without light, of a lit port whose fibre is dark, have no shares and count for the residual alone.
+
     Raises
     ------
     CalibrationError
-        If no reading is complete.
+        If the readings are none of the twin's chip, no reading is complete, or fewer than half have light.
     """
+    require_data(data, parameters.layout)
     complete = np.all(np.isfinite(data.readings_w), axis=1)
     if not complete.any():
         raise CalibrationError("no reading is valid at all outputs; there is nothing to judge the twin by")
     kept = data.take(complete)
     predicted, sigma = predict(parameters, kept.power_w, kept.lit), noise.sigma(kept.readings_w)
     chi = float(np.sqrt(np.mean(((predicted - kept.readings_w) / sigma) ** 2)))
-    distance = 0.5 * np.abs(_shares(predicted) - _shares(kept.readings_w)).sum(axis=1)
+    distance = share_distances(predicted, kept.readings_w, noise)
     return HeldOut(chi, float(distance.mean()), float(distance.max()), len(kept))
-
-
-def _shares(power_w: Array) -> Array:
-    return np.asarray(power_w / power_w.sum(axis=1, keepdims=True))
 
 
 class MeshPosterior:
@@ -90,13 +91,16 @@ class MeshPosterior:
         The readings that it was fitted to.
     noise
         Noise of a reading.
+
+    Raises
+    ------
+    CalibrationError
+        If the data are not the fit's.
     """
 
     def __init__(self, fit: MeshFit, data: MeshData, noise: NoiseModel) -> None:
         self.fit, self._noise = fit, noise
-        counted = np.ones(len(data), dtype=np.bool_)
-        counted[fit.spoilt] = False
-        readings = Readings(data, noise, counted)
+        readings = readings_of(fit, data, noise)
         self._point = readings.point(fit.space, fit.vector)
         self._weight = readings.weight(readings.residual(self._point), 0.0)
         self._equations = NormalEquations(fit.space, self._point, self._weight)
@@ -107,7 +111,14 @@ class MeshPosterior:
 
         With less than the usual number of products with the matrix, directions that the data hardly see come out
         narrower than they are.
+
+        Raises
+        ------
+        CalibrationError
+            If ``count`` or ``products`` is no whole number of at least 1.
         """
+        require_whole("count", count, 1)
+        require_whole("products", products, 1)
         equations = NormalEquations(self.fit.space, self._point, self._weight, single=True)
         return np.stack([equations.sample(self._precondition, rng, _SAMPLE[0], products) for _ in range(count)])
 
@@ -117,6 +128,7 @@ class MeshPosterior:
         They come from a few samples, and from what the preconditioner knows of them times a factor that is the same
         for all heaters.
         """
+        samples = self._checked(samples)
         place = self.fit.space.slices
         offset, own, common = place["offset"], place["efficiency"], place["common_efficiency"].start
         of_phases, of_efficiencies = self._precondition.variances()
@@ -131,7 +143,19 @@ class MeshPosterior:
         ----------
         which
             Indices, as from ``fit.space.slices``.
+
+        Raises
+        ------
+        CalibrationError
+            If one is no entry of the vector.
         """
+        for index in which:
+            require_whole("an index of the flat vector", index, 0)
+            if index >= self.fit.space.size:
+                raise CalibrationError(
+                    f"index {index} is beyond the flat vector of {self.fit.space.size} entries; take those of "
+                    "fit.space.slices"
+                )
         columns = np.empty((len(which), len(which)))
         for column, index in enumerate(which):
             unit = np.zeros(self.fit.space.size)
@@ -141,9 +165,32 @@ class MeshPosterior:
         return 0.5 * (columns + columns.T)
 
     def predictive_deviations(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> Array:
-        """Deviations (S, B, n) in W of the powers that the samples predict from those of the best vector."""
+        """Deviations (S, B, n) in W of the powers that the samples predict from those of the best vector.
+
+        Raises
+        ------
+        CalibrationError
+            If there are no samples or settings, or they are none of this fit's chip.
+        """
+        return self._predicted(samples, power_w, lit)[1]
+
+    def _predicted(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Powers (B, n) in W of the best vector, and deviations (S, B, n) of those of the samples."""
+        samples = self._checked(samples)
+        power_w, lit = checked_settings(power_w, lit, self.fit.space.start.layout)
+        if not len(lit):
+            raise CalibrationError("there are no settings to predict; give one or more")
         point = MeshPoint(self.fit.space, self.fit.vector, power_w, lit)
-        return np.stack([point.apply(sample) for sample in samples])
+        return point.predicted, np.stack([point.apply(sample) for sample in samples])
+
+    def _checked(self, samples: Array) -> Array:
+        found, size = real_array(samples, "posterior samples", "take those of samples()"), self.fit.space.size
+        if found.ndim != 2 or not len(found) or found.shape[1] != size or not np.isfinite(found).all():
+            raise CalibrationError(
+                f"posterior samples have shape {found.shape}; one or more rows of {size} finite numbers are needed: "
+                "take those of samples() of this fit"
+            )
+        return found
 
     def predictive_sigma(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> Array:
         """Return standard deviations (B, n) in W of predicted powers, without the noise of a reading."""
@@ -155,15 +202,14 @@ class MeshPosterior:
 
         A larger one says that the chip does what the model cannot.
         """
-        predicted = MeshPoint(self.fit.space, self.fit.vector, power_w, lit).predicted
-        unsure = self.predictive_deviations(samples, power_w, lit) / self._noise.sigma(predicted)
+        predicted, deviations = self._predicted(samples, power_w, lit)
+        unsure = deviations / self._noise.sigma(predicted)
         return float(np.sqrt(1.0 + np.mean(unsure**2)))
 
     def expected_tvd(self, samples: Array, power_w: Array, lit: NDArray[np.intp]) -> float:
         """Mean total variation distance to be expected between predictions and the chip, noise apart."""
-        predicted = MeshPoint(self.fit.space, self.fit.vector, power_w, lit).predicted
+        predicted, deviations = self._predicted(samples, power_w, lit)
         total = predicted.sum(axis=1, keepdims=True)
-        deviations = self.predictive_deviations(samples, power_w, lit)
         # A common factor of a reading's outputs changes no distribution.
         moved = (deviations - predicted / total * deviations.sum(axis=2, keepdims=True)) / total
         return float(0.5 * np.abs(moved).sum(axis=2).mean())
@@ -207,7 +253,9 @@ def cross_validate(
     CalibrationError
         If there are fewer than two parts, fewer readings than parts, or a fit fails.
     """
-    if folds < 2 or len(data) < folds:
+    require_data(data, start.layout)
+    require_whole("folds, the number of parts,", folds, 2)
+    if len(data) < folds:
         raise CalibrationError(f"{len(data)} readings cannot be dealt to {folds} parts; choose 2 parts or more")
     part = rng.permutation(len(data)) % folds
     judged = []
@@ -270,8 +318,8 @@ def effect_asked_for(fit: MeshFit, data: MeshData, noise: NoiseModel, block: str
     CalibrationError
         If the block is not free in the fit, or the fit without it fails.
     """
-    if block not in fit.space.free:
-        raise CalibrationError(f"{block} is not free in this fit; fit with it first")
+    if block not in tuple(fit.space.free):  # what cannot be hashed is compared all the same
+        raise CalibrationError(f"{block!r} is not free in this fit; fit with it first")
     vector = fit.vector.copy()
     vector[fit.space.slices[block]] = 0.0
     space = fit.space.with_free(fit.space.free - {block})
@@ -284,9 +332,7 @@ def effect_asked_for(fit: MeshFit, data: MeshData, noise: NoiseModel, block: str
 
 def _twice_log_density(fit: MeshFit, data: MeshData, noise: NoiseModel) -> float:
     """Twice the negative log posterior density at the fit's vector, up to a constant."""
-    counted = np.ones(len(data), dtype=np.bool_)
-    counted[fit.spoilt] = False
-    readings = Readings(data, noise, counted)
+    readings = readings_of(fit, data, noise)
     residual = readings.residual(readings.point(fit.space, fit.vector))
     shift = fit.vector - fit.space.centre
     return float(np.sum((residual / readings.sigma) ** 2) + np.sum(fit.space.precision * shift**2))

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._electrical_ground import CommonGround
+from calibration._mesh_checks import checked_settings
 from calibration._session import Array, Progress, allowed_power
 from optinc_hw.bench import Bench
-from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout, voltage_from_power
 
 Ports = NDArray[np.intp]
@@ -77,22 +77,20 @@ class BenchProbe:
         self._lit = False
 
     def measure(self, stage: str, power_w: Array, lit: Ports) -> Array:
-        """Set, settle and read setting after setting; see `Probe`.
+        """Set, settle and read setting after setting; see `Probe`.  No settings are no readings, and nothing is set.
 
         Raises
         ------
         CalibrationError
-            If shapes do not agree, or a power is not finite.
+            If powers or lit ports are none of this chip's; nothing has been set then.
         LimitError
             If a heater's or the chip's limit would be exceeded.
         InstrumentError
             If an instrument fails.
         """
-        if power_w.shape != (len(lit), len(self.max_power_w)) or not np.isfinite(power_w).all():
-            raise CalibrationError(
-                f"{stage}: a sweep of {len(lit)} settings needs finite powers ({len(lit)}, {len(self.max_power_w)}), "
-                f"got {power_w.shape}"
-            )
+        power_w, lit = checked_settings(power_w, lit, self.layout)
+        if not len(lit):
+            return np.empty((0, len(self.layout.detectors)))
         if not self._lit:
             self._bench.light(on=True)
             self._lit = True
@@ -104,4 +102,4 @@ class BenchProbe:
             rows.append(np.where(reading.valid, reading.power_w, np.nan) - self._dark_w)
             self.readings += 1
             self._progress(stage, done + 1, len(lit))
-        return np.stack(rows) if rows else np.empty((0, len(self.layout.detectors)))
+        return np.stack(rows)

@@ -35,8 +35,9 @@ def recalibrate(
 ) -> CalibrationRecord:  # fmt: skip
     """Correct a record of a bare mesh for drift, from few readings.
 
-    Resistances are measured anew; phases, their growth with power and port transmissions are fitted with the record as
-    prior, everything else stays.  Some of the readings are kept out of a first fit and judge the correction.
+    Resistances are measured anew, and averaged with those of the record where both agree; phases, their growth with
+    power and port transmissions are fitted with the record as prior, everything else stays.  Some of the readings are
+    kept out of a first fit and judge the correction.
     Leaves the chip dark and its heaters at zero.
 
     Parameters
@@ -98,7 +99,8 @@ def _correct(
     bench: Bench, journal: Journal, run: RunFile, record: CalibrationRecord, count: int, progress: Progress
 ) -> tuple[Outcome, DriftFit]:
     rng, old = np.random.default_rng((_DRIFT_STREAM, journal.header.seed)), record.twin()
-    found = electrical_start(bench, journal, run, rng, progress, _DARK_READINGS)
+    known = record.resistance_ohm, record.resistance_beta_per_w
+    found = electrical_start(bench, journal, run, rng, progress, _DARK_READINGS, known)
     data = measure_random(found.probe, old, rng, "drift settings", count - _DARK_READINGS, progress)
     noise = NoiseModel(record.quality.noise_relative, record.quality.noise_floor_w)
 
@@ -112,6 +114,6 @@ def _correct(
     twin = replace(drift.parameters, dark_w=found.dark_w)
     outcome = Outcome(
         twin, found.law, sigmas, noise, drift.after.chi, drift.fit.chi, drift.after.count, drift.after.tvd, len(data),
-        corrected=record,
+        corrected=record, before=drift.before,
     )  # fmt: skip
     return outcome, drift

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from calibration._abilities import abilities
@@ -14,11 +13,9 @@ from calibration._effects import Effect, effects_found
 from calibration._identifiability import identifiability
 from calibration._journal_run import READINGS, Step
 from calibration._mesh_calibrate import MeshCalibration
-from calibration._mesh_linear import MeshData
-from calibration._posterior import held_out
+from calibration._posterior import HeldOut
 from calibration._record_change import compare_twins
 from calibration._session import Array
-from calibration._twin_fit import NoiseModel
 from optinc_hw.bench import CalibrationRecord
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import TwinParameters
@@ -173,39 +170,29 @@ def mesh_report(steps: Iterable[Step], found: MeshCalibration) -> RunReport:
 
 
 def drift_report(
-    steps: Iterable[Step], old: CalibrationRecord, twin: TwinParameters, resistance_ohm: Array,
-    judged: tuple[int, float, float],
+    steps: Iterable[Step], old: CalibrationRecord, twin: TwinParameters, resistance_ohm: Array, before: HeldOut,
+    after: tuple[float, float],
 ) -> RunReport:  # fmt: skip
     """Report on a correction of drift.
 
     Parameters
     ----------
     steps
-        Sweeps of the run; the last readings of its last stage were kept out of the fit.
+        Sweeps of the run.
     old
         The record that is corrected.
     twin, resistance_ohm
         What was found.
-    judged
-        Number of readings kept out; residual over noise and total variation distance with which a twin from the others
-        predicted them.
+    before
+        How well the old record predicts the readings kept out of the fit.
+    after
+        Residual over noise and total variation distance with which a twin from the others predicted them.
     """
-    steps, (kept_out, residual, tvd) = tuple(steps), judged
-    stage = [step for step in steps if step.stage == steps[-1].stage]
-    power, lit, readings = (
-        np.concatenate([array[name] for array in arrays])[-kept_out:]
-        for name, arrays in (
-            ("power_w", [step.asked for step in stage]), ("lit", [step.asked for step in stage]),
-            (READINGS, [step.answered for step in stage]),
-        )
-    )  # fmt: skip
-    noise = NoiseModel(old.quality.noise_relative, old.quality.noise_floor_w)
-    before = held_out(old.twin(), MeshData(power, lit, readings), noise)
     change = compare_twins(old.twin(), twin, resistance_ohm / old.resistance_ohm)
     return RunReport(
         readings_by_stage(steps),
         correction=Correction(
             change.resistance, change.efficiency, change.phase_rms_rad, change.largest(_MOST_MOVED),
-            before.chi, before.tvd, residual, tvd,
+            before.chi, before.tvd, *after,
         ),
     )  # fmt: skip

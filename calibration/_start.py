@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibration._mesh_checks import require_probe
 from calibration._mesh_linear import MeshData
 from calibration._probe import Probe
 from calibration._session import Array, Progress
@@ -120,8 +121,8 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, fewer than two detectors show light, the power limits leave no room, or the twin
-        does not predict random settings (`MAX_CHECK_TVD`).
+        If the chip is no bare mesh, the probe's limits or answers are none of its, fewer than two detectors show
+        light, the power limits leave no room, or the twin does not predict random settings (`MAX_CHECK_TVD`).
     LimitError, InstrumentError
         From the probe.
     """
@@ -131,6 +132,7 @@ def find_start(probe: Probe, rng: np.random.Generator, noise: NoiseModel, progre
             f"a start from output powers needs a bare mesh (inputs 'ports', receivers 'power'), got inputs "
             f"{layout.inputs!r}, receivers {layout.receivers!r}; use calibrate() for chips with modulators"
         )
+    require_probe(probe.max_power_w, probe.max_total_power_w, probe.nominal_efficiency, layout)
     state = StartState(probe, noise, rng, progress)
     with _one_thread():
         filtered, residuals, parts = find_phis(state, find_thetas(state))

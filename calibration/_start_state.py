@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._mesh_checks import checked_answer
 from calibration._mesh_linear import MeshData
 from calibration._probe import Ports, Probe
 from calibration._session import Array, Progress
@@ -187,7 +188,7 @@ class StartState:
         # A phase out of reach becomes the nearer end of the range.
         phase = np.where(phase <= reach, phase, np.where(phase - reach < TWO_PI - phase, reach, 0.0))
         power = np.minimum(phase / self.efficiency, self.probe.max_power_w)
-        readings = self.probe.measure(stage, power, lit)
+        readings = checked_answer(self.probe.measure(stage, power, lit), len(lit), self.ports, stage)
         sweep = Sweep(phase, power, lit, np.where(self.blind, np.nan, readings))
         self.sweeps.append(sweep)
         return sweep

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
 from calibration._linearised import LinearisedReadings
+from calibration._mesh_checks import real_array, require_powers, require_readings
 from calibration._session import Array
 from calibration._space import ParameterSpace
 from optinc_hw.errors import CalibrationError
@@ -36,10 +38,25 @@ class NoiseModel:
         Relative part.
     floor_w
         Part without light in W.
+
+    Raises
+    ------
+    CalibrationError
+        If the relative part is negative, the floor not above 0 (a dark reading would count infinitely), or one of them
+        no finite number.
     """
 
     relative: float
     floor_w: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("relative", self.relative), ("floor_w", self.floor_w)):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not (number and 0.0 <= float(value) < np.inf) or (name == "floor_w" and value == 0.0):
+                raise CalibrationError(
+                    f"the noise of a reading must have finite parts, relative of 0 or more and floor_w above 0 W, got "
+                    f"{name} = {value!r}; repeated readings with and without light tell them"
+                )
 
     def sigma(self, power_w: Array) -> Array:
         """Return the standard deviation in W at readings in W."""
@@ -56,10 +73,26 @@ class Settings:
         Heater powers (settings, H) in W.
     readings_w
         Detector readings (settings, 2n) in W, dark readings included.
+
+    Raises
+    ------
+    CalibrationError
+        If they are no numbers, masked somewhere, or have not one row a setting.
     """
 
     power_w: Array
     readings_w: Array
+
+    def __post_init__(self) -> None:
+        power = real_array(self.power_w, "heater powers", "give powers in W")
+        readings = real_array(self.readings_w, "readings", "give powers in W")
+        if power.ndim != 2 or readings.ndim != 2 or len(power) != len(readings):
+            raise CalibrationError(
+                f"heater powers and readings have shapes {power.shape} and {readings.shape}; they need a row a "
+                "setting: (settings, heaters) and (settings, detectors)"
+            )
+        object.__setattr__(self, "power_w", power)
+        object.__setattr__(self, "readings_w", readings)
 
     def first(self, count: int) -> "Settings":
         """Return the first ``count`` settings."""
@@ -91,7 +124,14 @@ class TwinFit:
 
 
 def residual_over_noise(parameters: TwinParameters, data: Settings, noise: NoiseModel) -> float:
-    """Rms of (prediction - reading) / sigma over all settings and detectors; 1 is perfect."""
+    """Rms of (prediction - reading) / sigma over all settings and detectors; 1 is perfect.
+
+    Raises
+    ------
+    CalibrationError
+        If there are no settings, or they are none of the twin's chip.
+    """
+    _check(data, parameters)
     predicted = ChipModel.from_parameters(parameters).readings(parameters, data.power_w)
     return float(np.sqrt(np.mean(((predicted - data.readings_w) / noise.sigma(predicted)) ** 2)))
 
@@ -120,10 +160,9 @@ def fit_twin(
     Raises
     ------
     CalibrationError
-        If the data are fewer than the model's free phases or not finite.
+        If the data are of another chip, not finite, or fewer than the model's free phases.
     """
-    if not (np.isfinite(data.power_w).all() and np.isfinite(data.readings_w).all()):
-        raise CalibrationError("settings or readings hold NaN or Inf; leave invalid readings out of the fit")
+    _check(data, start)
     if data.readings_w.size < 2 * len(start.offset):
         raise CalibrationError(
             f"{data.readings_w.size} readings cannot determine {2 * len(start.offset)} offsets and efficiencies; "
@@ -139,6 +178,24 @@ def fit_twin(
         parameters = _with_unit_diagonal(fine.parameters)
         chi = residual_over_noise(parameters, data, noise)
     return TwinFit(parameters, offset_sigma, relative_sigma * parameters.efficiency, chi, fine.steps)
+
+
+def _check(data: Settings, twin: TwinParameters) -> None:
+    layout = twin.layout
+    wanted = (len(data.power_w), len(layout.heaters))
+    if data.power_w.shape != wanted or not len(data.power_w):
+        raise CalibrationError(
+            f"heater powers have shapes {data.power_w.shape}; the chip needs {wanted}, and a setting or more: give the "
+            "data of this chip"
+        )
+    require_powers(data.power_w, layout)
+    require_readings(data.readings_w, len(data.power_w), len(layout.detectors))
+    bad = np.flatnonzero(~np.isfinite(data.readings_w).all(axis=1))
+    if len(bad):
+        raise CalibrationError(
+            f"readings hold NaN or Inf in row {bad[0]} ({len(bad)} of {len(data.readings_w)} rows); leave invalid "
+            "readings out of the fit"
+        )
 
 
 @contextmanager

@@ -108,5 +108,5 @@ def _verify_mesh(
     if not good and settings >= _LEAST_TO_EXPLAIN:
         wavelength_m = record.provenance.laser_wavelength_m
         reason = explain(twin, data, noise, wavelength_m, limit)
-    recorded, tvd = record.quality.residual_over_noise, total_variation_of(twin, data)
+    recorded, tvd = record.quality.residual_over_noise, total_variation_of(twin, data, noise)
     return Verification(residual, recorded, age_s, settings, good, tvd, reason)
