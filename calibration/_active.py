@@ -5,11 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._arrays import fits, floats, heater_powers, integers, number
 from calibration._mesh_linear import MeshPoint
 from calibration._posterior import MeshPosterior
+from calibration._retrain_checks import require_whole
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
+from optinc_hw.onn._checks import whole_number
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def random_candidates(
     max_power_w
         Largest power (H,) of each heater in W.
     max_total_power_w
-        Largest total power in W; settings above it are scaled down to it.
+        Largest total power in W, above 0; settings above it are scaled down to it.
     rng
         Random numbers.
 
@@ -50,8 +53,21 @@ def random_candidates(
     -------
     tuple
         Heater powers (count, H) in W and lit ports (count,).
+
+    Raises
+    ------
+    CalibrationError
+        If counts are no whole numbers, or powers no finite ones of at least 0.
     """
-    power_w = rng.uniform(0.0, max_power_w, (count, len(max_power_w)))
+    require_whole("count", count, 0)
+    require_whole("ports", ports, 1)
+    top = heater_powers("max_power_w", max_power_w, ("H",))
+    if not len(top) or not number("max_total_power_w", max_total_power_w) > 0.0:
+        raise CalibrationError(
+            f"max_total_power_w must be above 0 W, and max_power_w one for each heater; got {max_total_power_w!r} and "
+            f"{len(top)}: give the chip's limits"
+        )
+    power_w = rng.uniform(0.0, top, (count, len(top)))
     total = power_w.sum(axis=1, keepdims=True)
     power_w *= np.minimum(1.0, max_total_power_w / np.maximum(total, np.finfo(float).tiny))
     return power_w, rng.permutation(np.arange(count) % ports)
@@ -88,10 +104,12 @@ def choose_settings(
     Raises
     ------
     CalibrationError
-        If there are fewer candidates than settings to choose.
+        If arguments are no numbers, or shapes, lit ports or powers not those of the twin, or if there are fewer
+        candidates than settings to choose.
     """
-    if not 0 < count <= len(lit):
-        raise CalibrationError(f"cannot choose {count} settings from {len(lit)} candidates; draw more candidates")
+    power_w, lit, samples = _checked(posterior, power_w, lit, samples)
+    if not whole_number(count, 1) or count > len(lit):
+        raise CalibrationError(f"cannot choose {count!r} settings from {len(lit)} candidates; draw more candidates")
     predicted = MeshPoint(posterior.fit.space, posterior.fit.vector, power_w, lit).predicted
     deviations = posterior.predictive_deviations(samples, power_w, lit) / noise.sigma(predicted)
     seen = np.moveaxis(deviations, 0, -1) / np.sqrt(len(samples))
@@ -108,6 +126,22 @@ def choose_settings(
         left[best] = False
         known.learn(seen[best])
     return Design(np.array(chosen, dtype=np.intp), alone)
+
+
+def _checked(
+    posterior: MeshPosterior, power_w: Array, lit: NDArray[np.intp], samples: Array
+) -> tuple[Array, NDArray[np.intp], Array]:
+    ports, size = posterior.fit.parameters.ports, len(posterior.fit.vector)
+    power = heater_powers("power_w", power_w, ("B", len(posterior.fit.parameters.offset)))
+    chosen, drawn = integers("lit", lit), floats("samples", samples)
+    if chosen.shape != (len(power),) or not ((chosen >= 0) & (chosen < ports)).all():
+        raise CalibrationError(
+            f"lit must be one of the ports 0..{ports - 1} for each of {len(power)} candidates, got shape {chosen.shape}"
+            + (f" and values from {chosen.min()} to {chosen.max()}" if chosen.size else "")
+        )
+    if not fits(drawn, ("S", size)) or not len(drawn) or not np.isfinite(drawn).all():
+        raise CalibrationError(f"samples must be finite and (S, {size}) as the posterior draws them, got {drawn.shape}")
+    return power, chosen, drawn
 
 
 class _Known:

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from optinc_hw.errors import CalibrationError, OptincError
 
 _KINDS = {
-    "b": "truth values", "c": "complex numbers", "S": "text", "U": "text", "M": "dates", "m": "times",
-    "O": "objects, or rows of different lengths", "V": "records",
+    "b": "truth values", "i": "whole numbers", "u": "whole numbers", "f": "real numbers", "c": "complex numbers",
+    "S": "text", "U": "text", "M": "dates", "m": "times", "O": "objects, or rows of different lengths", "V": "records",
 }  # fmt: skip
 
 
@@ -52,8 +52,39 @@ def integers(name: str, values: ArrayLike) -> NDArray[np.intp]:
     """
     array = _numbers(name, values, "iuf", "whole numbers", CalibrationError)
     if array.dtype.kind == "f" and array.size:
-        raise CalibrationError(f"{name} must hold whole numbers, got {array.dtype} of shape {array.shape}; give ints")
+        raise CalibrationError(
+            f"{name} must be integers, none masked, got {array.dtype} of shape {array.shape}; give whole numbers"
+        )
     return np.asarray(array, dtype=np.intp)
+
+
+def number(name: str, value: float) -> float:
+    """Return one real number as a float; NaN if it is masked.
+
+    Raises
+    ------
+    CalibrationError
+        If it is of another type, or an array of several.
+    """
+    array = floats(name, value)
+    if array.ndim:
+        raise CalibrationError(f"{name} must be one number, got shape {array.shape}; give a single one")
+    return float(array)
+
+
+def flags(name: str, values: ArrayLike, length: int) -> NDArray[np.bool_]:
+    """Return truth values (length,).
+
+    Raises
+    ------
+    CalibrationError
+        If they are of another type or shape, or one is masked.
+    """
+    array = _numbers(name, values, "b", "truth values", CalibrationError)
+    hidden = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
+    if array.shape != (length,) or hidden:
+        raise CalibrationError(f"{name} must be {length} truth values, none masked, got shape {array.shape}")
+    return np.asarray(array, dtype=np.bool_)
 
 
 def heater_powers(name: str, values: ArrayLike, shape: tuple[int | str, ...]) -> NDArray[np.float64]:
@@ -104,10 +135,8 @@ def _numbers(name: str, values: ArrayLike, kinds: str, wanted: str, error: type[
 def _unmasked(values: Any) -> Any:  # Any: whatever a caller gives
     """Put NaN where an entry is masked, also in masked arrays inside of lists, whose masks numpy drops."""
     if isinstance(values, np.ma.MaskedArray):
-        plain, kind = np.array(values.data), values.dtype.kind
-        if kind not in "iufc":
-            return plain
-        return np.where(np.ma.getmaskarray(values), np.nan, plain)
+        mask, plain = np.ma.getmaskarray(values), np.array(values.data)
+        return np.where(mask, np.nan, plain) if values.dtype.kind in "iufc" and mask.any() else plain
     if isinstance(values, list | tuple) and any(
         isinstance(entry, list | tuple | np.ma.MaskedArray) for entry in values
     ):  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from calibration._arrays import floats
+from calibration._arrays import floats, number
 from calibration._retrain_checks import require_whole
 from optinc_hw.errors import CalibrationError
 
@@ -114,7 +114,7 @@ def _checked(
     ends = floats("limits", limits)
     if ends.shape != (2,):
         raise CalibrationError(f"limits must be the smallest and the largest setting, got shape {ends.shape}")
-    begin, width, sigma = (_number(*pair) for pair in (("start", start), ("tolerance", tolerance), ("noise", noise)))
+    begin, width, sigma = (number(*pair) for pair in (("start", start), ("tolerance", tolerance), ("noise", noise)))
     low, high = (float(end) for end in ends)
     if not (np.isfinite([low, high]).all() and low < high and low <= begin <= high):
         raise CalibrationError(f"a search from {begin!r} between {low!r} and {high!r} is none; start inside the limits")
@@ -125,13 +125,6 @@ def _checked(
     if kind not in ("minimum", "maximum"):
         raise CalibrationError(f"unknown kind {kind!r} of an extreme; choose minimum or maximum")
     return begin, low, high, width, sigma
-
-
-def _number(name: str, value: float) -> float:
-    array = floats(name, value)
-    if array.ndim:
-        raise CalibrationError(f"{name} must be one number, got shape {array.shape}")
-    return float(array)
 
 
 @dataclass(eq=False)
@@ -166,7 +159,7 @@ class _Search:
 
     def _try(self, setting: float) -> None:
         inside = float(min(max(setting, self.limits[0]), self.limits[1]))
-        cost = self.sign * _number(f"the reading at {inside:.6g}", self.measure(inside))
+        cost = self.sign * number(f"the reading at {inside:.6g}", self.measure(inside))
         if not np.isfinite(cost):
             raise CalibrationError(f"the reading at {inside:.6g} is {cost!r}; check the detector's range")
         self.settings.append(inside)
