@@ -14,6 +14,7 @@ from calibration._electrical_ground_fit import (
     HeaterFit,
     Mutual,
     fit_heater,
+    impossible_sigma,
     mutual_grounds,
     student_bound,
 )
@@ -58,7 +59,8 @@ class CommonGround:
         "found" if a ground resistance exceeds 6 standard deviations (`FOUND_SIGMA`); "none" if none does, and one that
         lifts a ground by more than `MAX_UNSEEN_LIFT` is excluded; "poor" if it is not, if the heaters of a group
         contradict each other (misfit beyond `MAX_MISFIT`), if heaters of different groups share a return, if a
-        resistance is negative by more than 6 standard deviations, or if a heater's currents follow no law.
+        resistance is negative by more than 6 standard deviations (more with few settings), or if a heater's currents
+        follow no law.
     reason
         What the verdict rests on.
     """
@@ -190,12 +192,10 @@ def _combined(voltage: Array, current: Array, groups: Groups, between: Array, ob
         if not ground[group] > FOUND_SIGMA * sigma[0, group]:
             bound = max(ground[group], 0.0) + student_bound(len(voltage) - PARAMETERS) * sigma[0, group]
             weakest = float(np.abs(voltage[:, members]).max(axis=0).min())
-            lifts[group] = bound * float(current[:, members].sum(axis=1).max()) / weakest
+            lifts[group] = bound * float(np.abs(current[:, members].sum(axis=1)).max()) / weakest
     misfit = float(np.sqrt(scatter / free)) if free else 0.0
     unseen = float(np.where(np.isnan(lifts), np.inf, lifts).max())
-    lawless = np.flatnonzero(np.isnan(law[:, 0])).tolist()
-    if lawless:
-        objection = f"the currents of heaters {lawless} follow no resistance law: noise hides it, or they are damaged"
+    objection = objection or _impossible(law, ground, sigma[0], len(voltage) - PARAMETERS)
     verdict, reason = _verdict(ground, sigma[0], misfit, unseen, objection)
     return CommonGround(
         ground, sigma[0], groups, law[:, 0], law[:, 1], heating, sigma[1], misfit, unseen, verdict, reason
@@ -220,6 +220,22 @@ def _weighted(found: Array, variance: Array) -> tuple[Array, Array]:
     return np.sum(found * weight, axis=0) / known, np.where(total > 0.0, 1.0 / np.sqrt(known), np.inf)
 
 
+def _impossible(law: Array, ground: Array, sigma: Array, freedom: int) -> str:
+    """Say which heaters follow no law, or which return has a negative resistance, if any."""
+    lawless = np.flatnonzero(np.isnan(law[:, 0])).tolist()
+    if lawless:
+        return f"the currents of heaters {lawless} follow no resistance law: noise hides it, or they are damaged"
+    known = np.nan_to_num(ground)
+    negative = np.flatnonzero(known < -impossible_sigma(freedom) * sigma)
+    if not negative.size:
+        return ""
+    worst = int(negative[np.argmin(known[negative])])
+    return (
+        f"the return of group {worst} would have {ground[worst]:.3g} +- {sigma[worst]:.2g} ohm, which no circuit has: "
+        "check the signs of currents, and leaks between channels"
+    )
+
+
 def _verdict(
     ground: Array, sigma: Array, misfit: float, unseen: float, objection: str
 ) -> tuple[Literal["found", "none", "poor"], str]:
@@ -230,16 +246,8 @@ def _verdict(
             f"heaters of a group differ by {misfit:.3g} times what they are known to ({MAX_MISFIT:g} allowed): are the "
             "groups right?"
         )
-    known = np.nan_to_num(ground)
-    negative = np.flatnonzero(known < -FOUND_SIGMA * sigma)
-    if negative.size:
-        worst = int(negative[np.argmin(known[negative])])
-        return "poor", (
-            f"the return of group {worst} would have {ground[worst]:.3g} +- {sigma[worst]:.2g} ohm, which no circuit "
-            "has: check the signs of currents, and leaks between channels"
-        )
     hidden = f"one that lifts a ground by {unseen:.2%} of its heater's voltage"
-    strong = np.flatnonzero(known > FOUND_SIGMA * sigma)
+    strong = np.flatnonzero(np.nan_to_num(ground) > FOUND_SIGMA * sigma)
     if strong.size:
         largest = int(strong[np.argmax(ground[strong])])
         return "found", f"{strong.size} shared returns, up to {ground[largest]:.3g} +- {sigma[largest]:.2g} ohm"

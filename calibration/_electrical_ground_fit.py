@@ -147,7 +147,11 @@ def mutual_grounds(voltage: Array, current: Array) -> Mutual:
     both = weight + weight.T
     mean = (ground * weight + ground.T * weight.T) / np.where(both > 0.0, both, 1.0)
     joined = mean * np.sqrt(both) > FOUND_SIGMA
-    return Mutual(_components(joined & joined.T), lifts, _objection(mean, mean * np.sqrt(both)))
+    return Mutual(
+        _components(joined & joined.T),
+        lifts,
+        _objection(mean, mean * np.sqrt(both), len(voltage) - PARAMETERS - heaters + 1),
+    )
 
 
 def _with_heat(basis: Array, current: Array, others_w: Array) -> Array:
@@ -158,9 +162,9 @@ def _with_heat(basis: Array, current: Array, others_w: Array) -> Array:
     return np.column_stack([basis, left / size]) if size > _RESOLVED * float(np.linalg.norm(heat)) else basis
 
 
-def _objection(mean: Array, sigmas: Array) -> str:
+def _objection(mean: Array, sigmas: Array, freedom: int) -> str:
     first, second = np.unravel_index(int(np.argmin(sigmas)), sigmas.shape)
-    if sigmas[first, second] < -FOUND_SIGMA:
+    if sigmas[first, second] < -impossible_sigma(freedom):
         return (
             f"the current of heater {first} grows with that of heater {second} as if they shared a return of "
             f"{mean[first, second]:.3g} ohm: check the signs of currents, and leaks between channels"
@@ -171,6 +175,11 @@ def _objection(mean: Array, sigmas: Array) -> str:
 def student_bound(freedom: int) -> float:
     """Return how many standard deviations, known from residuals, are exceeded in 0.13 % of cases: 3 or more."""
     return float(stdtrit(max(freedom, 1), _SURE))
+
+
+def impossible_sigma(freedom: int) -> float:
+    """Return by how many standard deviations a resistance must be negative to be one: more with few settings."""
+    return FOUND_SIGMA * student_bound(freedom) / 3.0
 
 
 def _components(joined: NDArray[np.bool_]) -> Groups:
