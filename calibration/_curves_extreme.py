@@ -18,6 +18,7 @@ _LOPSIDED = 50.0
 _FLAT_TRIES = 4
 _CLEAR_RISE = 8.0
 _FEWEST = 5
+_BESIDE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,14 @@ class _Search:
         above = [s for s in self.settings if s > setting]
         return max(below, default=self.limits[0]), min(above, default=self.limits[1])
 
-    def _try(self, setting: float) -> None:
+    def _inside(self, setting: float) -> float:
+        """Return the nearest setting between the limits; a limit just beside it, as only rounding tells them apart."""
         inside = float(min(max(setting, self.limits[0]), self.limits[1]))
+        limit = min(self.limits, key=lambda limit: abs(limit - inside))
+        return limit if abs(limit - inside) < _BESIDE * self.tolerance else inside
+
+    def _try(self, setting: float) -> None:
+        inside = self._inside(setting)
         cost = self.sign * number(f"the reading at {inside:.6g}", self.measure(inside))
         if not np.isfinite(cost):
             raise CalibrationError(f"the reading at {inside:.6g} is {cost!r}; check the detector's range")
@@ -173,9 +180,9 @@ class _Search:
         return {setting: sum(costs) / len(costs) for setting, costs in read.items()}
 
     def best(self) -> float:
-        """Return the setting with the lowest cost."""
+        """Return the setting with the lowest cost, a limit if others read alike."""
         known = self.known()
-        return min(known, key=known.__getitem__)
+        return min(known, key=lambda setting: (known[setting], setting not in self.limits))
 
     def _enclose(self) -> bool:
         """Step from the best setting, further each time, until it has worse ones on both sides."""
@@ -243,7 +250,7 @@ class _Search:
         length = 2.0 * self.tolerance
         lowest = min(self.known().values())
         while len(self.settings) + 3 <= self.evaluations:
-            low, high = max(best - length, self.limits[0]), min(best + length, self.limits[1])
+            low, high = self._inside(best - length), self._inside(best + length)
             for side in (low, high):
                 if side not in self.settings:
                     self._try(side)
@@ -273,8 +280,8 @@ class _Search:
         if parabola[2] <= 3.0 * np.sqrt(covariance[2, 2]):
             return False
         vertex = best - 0.5 * scale * parabola[1] / parabola[2]
-        setting = float(min(max(vertex, low), high))
-        if setting != vertex and setting not in self.limits:
+        setting = self._inside(min(max(vertex, low), high))
+        if not low <= vertex <= high and setting not in self.limits:
             return False
         gradient = np.array([0.0, -0.5 / parabola[2], 0.5 * parabola[1] / parabola[2] ** 2])
         sigma = float(np.sqrt(max(gradient @ covariance @ gradient, 0.0)))

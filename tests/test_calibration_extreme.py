@@ -100,6 +100,14 @@ def test_what_converged_on_a_clean_parabola_is_within_its_uncertainty(
         assert abs(found.setting - truth) <= max(found.uncertainty, tolerance * span) * (1.0 + 1e-9)
 
 
+@pytest.mark.parametrize("start", [1.0 - 1e-16, 1.0 - 1e-13, 1e-16, 0.3])
+@pytest.mark.parametrize("truth", [-0.25, 1.25])
+def test_a_setting_a_rounding_beside_a_limit_is_the_limit(start, truth):
+    found = find_extreme(lambda x: 1.0 + (x - truth) ** 2, start, (0.0, 1.0), tolerance=0.125)
+    assert found.at_limit
+    assert found.setting == (0.0 if truth < 0.0 else 1.0)
+
+
 @pytest.mark.parametrize("noise", [1e-3, 1e-2, 5e-2])
 def test_in_noise_the_truth_is_within_the_uncertainty_but_for_rare_chance(noise):
     """Three standard deviations: 0.3 % of the searches may miss, of 400 one to four."""
