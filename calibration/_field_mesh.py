@@ -102,6 +102,8 @@ class MeshPorts:
     input_phase, output_phase
         Phases (n,) in rad from the open modulators to the mesh with their external heaters at 0 W, and from the mesh to
         the beats with the LO; a common part is with the outputs.
+    lo_w
+        Readings (2n,) of the detectors in W with all inputs dark.
     coherence
         Share of the fields that they explain.
     """
@@ -110,6 +112,7 @@ class MeshPorts:
     heaters: NDArray[np.intp]
     input_phase: Array
     output_phase: Array
+    lo_w: Array
     coherence: float = field(repr=False)
 
 
@@ -119,42 +122,43 @@ def find_mesh(session: Session, noise: NoiseModel) -> tuple[MeshPorts, dict[str,
     Returns
     -------
     tuple
-        What was found, and the raw data: ``mesh_fields`` (B, n, 2), real and imaginary part in W, of settings
-        ``mesh_power`` (B, K) in W with one lit input ``mesh_lit`` (B,).
+        What was found, and the raw data: ``lo_readings`` (2n,) in W with all inputs dark; ``mesh_fields`` (B, n, 2),
+        real and imaginary part in W, of settings ``mesh_power`` (B, K) in W with one lit input ``mesh_lit`` (B,).
 
     Raises
     ------
     CalibrationError
         If no start is found (see `find_start`), heaters or receivers are dead, or the fields' phases do not fit.
     """
+    session.stage = "local oscillator"
+    lo_w = session.measure(session.power[None])[0]
     probe = FieldProbe(session)
-    start = find_good_start(probe, session.rng, _of_squares(session, noise), _LARGEST, session.progress)
+    start = find_good_start(probe, session.rng, _of_squares(noise, lo_w), _LARGEST, session.progress)
     dead = [verdict.heater for verdict in start.verdicts if verdict.dead]
     if dead or start.dead_detectors:
         raise CalibrationError(
             f"without effect on the light: {', '.join((*dead, *start.dead_detectors))}; a chip with modulators and "
             "homodyne receivers is calibrated with every mesh heater and receiver working: check their wiring"
         )
-    found = _ports(probe, start)
+    found = _ports(probe, start, lo_w)
     if not found.coherence >= MIN_COHERENCE:
         raise CalibrationError(
             f"the fields' phases do not fit their powers (coherence {found.coherence:.2f}, {MIN_COHERENCE:g} is "
             "needed); check that the local oscillator's phase stays put while fields are read"
         )
     raw = {
-        "mesh_power": probe.power_w, "mesh_lit": probe.lit.astype(np.float64),
+        "lo_readings": lo_w, "mesh_power": probe.power_w, "mesh_lit": probe.lit.astype(np.float64),
         "mesh_fields": np.stack([probe.fields.real, probe.fields.imag], axis=-1),
     }  # fmt: skip
     return found, raw
 
 
-def _of_squares(session: Session, noise: NoiseModel) -> NoiseModel:
+def _of_squares(noise: NoiseModel, lo_w: Array) -> NoiseModel:
     """Noise of squared fields, from that of detector readings, which the LO's light makes most of."""
-    sigma = float(np.median(noise.sigma(session.measure(session.power[None])[0])))
-    return NoiseModel(2.0 * noise.relative, sigma**2 / 4.0)
+    return NoiseModel(2.0 * noise.relative, float(np.median(noise.sigma(lo_w))) ** 2 / 4.0)
 
 
-def _ports(probe: FieldProbe, start: Start) -> MeshPorts:
+def _ports(probe: FieldProbe, start: Start, lo_w: Array) -> MeshPorts:
     """Take from all fields what phases of single inputs and outputs are common to them."""
     twin = start.parameters
     with torch.no_grad():
@@ -168,5 +172,5 @@ def _ports(probe: FieldProbe, start: Start) -> MeshPorts:
     outputs, inputs = left[:, 0] / np.abs(left[:, 0]), right[0] / np.abs(right[0])
     explained = np.real(product * np.conj(outputs * inputs[probe.lit][:, None])).sum()
     return MeshPorts(
-        start, probe.heaters, np.angle(inputs), np.angle(outputs), float(explained / np.abs(product).sum())
+        start, probe.heaters, np.angle(inputs), np.angle(outputs), lo_w, float(explained / np.abs(product).sum())
     )

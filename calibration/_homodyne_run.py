@@ -92,15 +92,9 @@ def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameter
     use_fringes(session, _stage(session, run, "phase curves", measure_fringes))
     _stage(session, run, "attenuators", find_attenuators)
     _stage(session, run, "input modulators", find_generator)
-    session.stage = "local oscillator"
     found, raw = find_mesh(session, noise)
     run.add("mesh start", raw)
-    return noise, _first_twin(session, found, _stage(session, run, "local oscillator", _read_lo)["lo_readings"])
-
-
-def _read_lo(session: Session) -> dict[str, Array]:
-    """Read (2n,) in W with all inputs dark."""
-    return {"lo_readings": session.measure(session.power[None])[0]}
+    return noise, _first_twin(session, found)
 
 
 def _stage(
@@ -112,15 +106,14 @@ def _stage(
     return raw
 
 
-def _first_twin(session: Session, mesh: MeshPorts, lo_w: Array) -> TwinParameters:
+def _first_twin(session: Session, mesh: MeshPorts) -> TwinParameters:
     """Start of the fit: phases from the stages, amplitudes from the start of the mesh, typical losses."""
-    n, layout, warmed = session.layout.ports, session.layout, mesh.start.parameters
-    lo = np.sqrt(np.maximum(lo_w[:n] + lo_w[n:], 1e-15))
-    rows = np.sqrt(warmed.gain) / lo
+    n, layout, known = session.layout.ports, session.layout, mesh.start.parameters
+    lo = np.sqrt(np.maximum(mesh.lo_w[:n] + mesh.lo_w[n:], 1e-15))
+    rows = np.sqrt(known.gain) / lo
     mzi, coupling = db_to_amplitude(TYPICAL_MZI_LOSS_DB), db_to_amplitude(TYPICAL_COUPLING_LOSS_DB)
-    offset, efficiency, crosstalk = session.offset.copy(), session.efficiency.copy(), np.eye(len(layout.heaters))
-    offset[mesh.heaters], efficiency[mesh.heaters] = warmed.offset, warmed.efficiency
-    crosstalk[np.ix_(mesh.heaters, mesh.heaters)] = warmed.crosstalk
+    offset, efficiency = session.offset.copy(), session.efficiency.copy()
+    offset[mesh.heaters], efficiency[mesh.heaters] = known.offset, known.efficiency
     # An open modulator or attenuator has the phase of exp(i pi) - 1, that is pi.
     drive = session.efficiency * session.power
     offset[layout.input_phi] = mesh.input_phase - np.pi
@@ -128,9 +121,9 @@ def _first_twin(session: Session, mesh: MeshPorts, lo_w: Array) -> TwinParameter
     offset[layout.lo] = 0.0
     nominal = TwinParameters.nominal(n, input_amplitude=1.0, lo_amplitude=1.0)
     return replace(
-        nominal, offset=offset, efficiency=efficiency, crosstalk=crosstalk, lo_amplitude=lo, dark_w=session.dark_w,
-        mesh_eta=warmed.mesh_eta, mzi_transmission=np.full(len(layout.mesh.mzis), mzi),
-        input_amplitude=warmed.input_amplitude * rows.mean() / (mzi**n * coupling),
+        nominal, offset=offset, efficiency=efficiency, lo_amplitude=lo, dark_w=session.dark_w,
+        mesh_eta=known.mesh_eta, mzi_transmission=np.full(len(layout.mesh.mzis), mzi),
+        input_amplitude=known.input_amplitude * rows.mean() / (mzi**n * coupling),
         output_transmission=coupling * rows / rows.mean(),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from journaled_runs import CountingBench, true_twin
 from calibration import NoiseModel
 from calibration._electrical import measure_dark, measure_fringes, measure_resistances, use_fringes, use_resistances
 from calibration._field_mesh import FieldProbe, find_mesh
-from calibration._homodyne_run import _first_twin, _read_lo
+from calibration._homodyne_run import _first_twin
 from calibration._optical import find_attenuators, find_generator
 from calibration._session import Session
 from optinc_hw.errors import CalibrationError
@@ -65,7 +65,7 @@ def test_the_first_twin_predicts_beats_of_any_setting(found):
     """Amplitudes are known to what a matrix of unit gains tells; phases to what two tenths of a radian cost."""
     session, mesh, _ = found
     truth, rng = true_twin(PORTS, 0), np.random.default_rng(5)
-    first = _first_twin(session, mesh, _read_lo(session)["lo_readings"])
+    first = _first_twin(session, mesh)
     powers = rng.uniform(size=(200, len(first.offset))) * session.period_w
     told, seen = (beats_of(twin, powers) for twin in (first, truth))
     for output in range(PORTS):

@@ -12,7 +12,6 @@ from calibration._electrical import (
     use_resistances,
 )
 from calibration._field_mesh import find_mesh
-from calibration._homodyne_run import _read_lo
 from calibration._optical import find_attenuators, find_generator
 from calibration._session import Session
 from optinc_hw.bench import Bench
@@ -26,8 +25,7 @@ def test_the_local_oscillator_is_read_with_all_inputs_dark():
         use_fringes(session, measure_fringes(session))
         for stage in (find_attenuators, find_generator):
             stage(session)
-        find_mesh(session, noise)
-        found = _read_lo(session)["lo_readings"]
+        found = find_mesh(session, noise)[1]["lo_readings"]
         for heater in session.layout.input_theta:
             session.power[heater] = session.power_for_phase(int(heater), 0.0)
         np.testing.assert_allclose(found, session.measure(session.power[None])[0], rtol=0.01)
