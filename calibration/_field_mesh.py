@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibration._mesh_calibrate import find_good_start
 from calibration._probe import Ports
-from calibration._session import LO_STEPS, Array, Session, allowed_power
+from calibration._session import Array, Session, allowed_power
 from calibration._start import Start
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
@@ -60,17 +60,13 @@ class FieldProbe:
         """
         session, chip = self._session, self._session.layout
         session.stage = stage
-        settings = np.tile(session.power, (len(lit), _SIGNS, LO_STEPS, 1))
-        settings[..., self.heaters] = power_w[:, None, None]
+        settings = np.tile(session.power, (len(lit), _SIGNS, 1))
+        settings[..., self.heaters] = power_w[:, None]
         for row, port in zip(settings, lit.tolist(), strict=True):
-            theta, phi = chip.input_theta[port], chip.input_phi[port]
-            row[..., theta] = session.power_for_phase(int(theta), np.pi)
-            row[0, :, phi], row[1, :, phi] = 0.0, np.pi / session.efficiency[phi]
-        angles = 2.0 * np.pi * np.arange(LO_STEPS) / LO_STEPS
-        settings[..., chip.lo] = angles / session.efficiency[chip.lo]
-        readings = session.measure(settings.reshape(-1, settings.shape[-1])).reshape(*settings.shape[:3], -1)
-        beats = readings[..., : chip.ports] - readings[..., chip.ports :]
-        fields = 1j * np.einsum("s,bpsn->bpn", np.exp(1j * angles), beats) / LO_STEPS
+            theta, phi = int(chip.input_theta[port]), int(chip.input_phi[port])
+            row[:, theta] = session.power_for_phase(theta, np.pi)
+            row[:, phi] = 0.0, np.pi / session.efficiency[phi]
+        fields = session.measure_fields(settings.reshape(-1, settings.shape[-1])).reshape(len(lit), _SIGNS, -1)
         found = (fields[:, 0] - fields[:, 1]) / 2.0
         self.power_w = np.concatenate([self.power_w, power_w])
         self.lit, self.fields = np.concatenate([self.lit, lit]), np.concatenate([self.fields, found])
