@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._arrays import floats
 from calibration._checks import require_whole
 from calibration._mesh_checks import checked_settings, require_limits
 from calibration._mesh_linear import MeshPoint
@@ -60,8 +61,9 @@ def random_candidates(
         Heater powers (count, H) in W and lit ports (count,).
     """
     require_whole("count", count, 0)
-    require_whole("ports", ports, 2)
-    max_power_w = require_limits(max_power_w, max_total_power_w, np.size(max_power_w))
+    require_whole("ports", ports, 1)
+    heaters = floats("max_power_w", max_power_w).size
+    max_power_w = require_limits(max_power_w, max_total_power_w, heaters)
     power_w = rng.uniform(0.0, max_power_w, (count, len(max_power_w)))
     total = power_w.sum(axis=1, keepdims=True)
     power_w *= np.minimum(1.0, max_total_power_w / np.maximum(total, np.finfo(float).tiny))

@@ -42,10 +42,10 @@ def calibrate(
 ) -> CalibrationRecord:  # fmt: skip
     """Calibrate a chip from measured data only.
 
-    OptINC's own chip: dark readings, heater resistances, phase curves, attenuators, input modulators, mesh lines and
-    one complex matrix give a start; a global fit to random settings gives the twin.  A bare mesh: dark readings, heater
-    resistances, internal and external phases column by column from output powers; then random settings and global fits
-    in turn.  Settings that the fit has not seen judge it.
+    OptINC's own chip: dark readings, heater resistances, phase curves, attenuators, input modulators, and the phases of
+    the mesh column by column from fields give a start; a global fit to random settings gives the twin.  A bare mesh:
+    dark readings, heater resistances, internal and external phases column by column from output powers; then random
+    settings and global fits in turn.  Settings that the fit has not seen judge it.
 
     Every sweep is in the run's journal before the next one begins, so that a run that was killed can be resumed; the
     journal becomes part of the netCDF file at the end.  Leaves the chip dark and its heaters at zero.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calibration._arrays import floats
 from calibration._curves_errors import standard_deviations
 from calibration._curves_model import MAX_CURVATURE, Array, Sweep, Terms, design
 from calibration._curves_search import OUTLIER_SHARE, Found, search
@@ -29,6 +30,8 @@ MAX_DEVIATION = 17.0
 less than two periods: chance exceeds it in one of a hundred sweeps of usual deviations (6 degrees of freedom)."""
 MAX_SECOND = 0.5
 """Largest accepted strength of a second fringe, relative to the first."""
+READ_BACK_SHARE = 0.01
+"""Share of a sweep's largest power by which a power that was read back at 0 W may be negative."""
 LONGEST_PERIOD = 0.1
 """Part of the longest searched period that lies inside the sweep, unless an efficiency range is given."""
 _PERIODS_PER_POINT = 0.45  # stays below the sampling limit of half a period per point
@@ -139,12 +142,12 @@ class PhaseCurveFit:
 
     def phase(self, power_w: ArrayLike) -> Array:
         """Return the phase in rad at heater powers in W, continuous in power."""
-        power = np.asarray(power_w, float)
+        power = floats("power_w", power_w)
         return np.asarray(self.offset + self.efficiency * power + self.curvature * power * (power - sum(self.sweep_w)))
 
     def readings(self, power_w: ArrayLike) -> Array:
         """Return the fitted readings of the first fringe's detector, all terms but a drift in time included."""
-        power = np.asarray(power_w, float)
+        power = floats("power_w", power_w)
         if self._curve is None:
             return np.full_like(power, np.nan)
         return self._curve.readings(power.ravel()).reshape(power.shape)
@@ -184,9 +187,10 @@ def fit_phase_curve(
     Parameters
     ----------
     power_w
-        Heater powers (points,) in W, in the order of acquisition, which may be any.
+        Heater powers (points,) in W, in the order of acquisition, which may be any; none negative by more than
+        `READ_BACK_SHARE` of the largest. NaN, Inf or a mask marks an invalid point, which is left out.
     detected_w
-        Readings (points,) or (points, detectors) in W; NaN or Inf marks an invalid reading, which is left out.
+        Readings (points,) or (points, detectors) in W; NaN, Inf or a mask marks an invalid one, which is left out.
     efficiency_range
         Smallest and largest efficiency in rad/W to consider; None derives it from the sweep: 0.1 periods up to
         what the points resolve.
@@ -200,18 +204,18 @@ def fit_phase_curve(
     Raises
     ------
     CalibrationError
-        If shapes do not agree, or the range does not hold 0 < smallest < largest.
+        If arguments are no real numbers, shapes do not agree, a power is negative, or the range does not hold
+        0 < smallest < largest.
     """
+    searched = None if efficiency_range is None else _checked_range(efficiency_range)
     power, readings = _checked_sweep(power_w, detected_w)
     distinct = len(np.unique(power))
     if distinct < MIN_POINTS:
         return PhaseCurveFit.rejected(f"only {distinct} valid points at different powers; {MIN_POINTS} are needed")
     span = float(np.ptp(power))
-    low, high = efficiency_range or (
+    low, high = searched or (
         _TWO_PI * LONGEST_PERIOD / span, _TWO_PI * _PERIODS_PER_POINT * (len(power) - 1) / span
     )  # fmt: skip
-    if not 0.0 < low < high < np.inf:
-        raise CalibrationError(f"efficiencies from {low!r} to {high!r} rad/W are no range; give 0 < smallest < largest")
     level, scale = _unit(readings)
     if scale == 0.0:
         return PhaseCurveFit.rejected("no clear fringe: the readings do not move")
@@ -225,15 +229,29 @@ def fit_phase_curve(
 
 
 def _checked_sweep(power_w: ArrayLike, detected_w: ArrayLike) -> tuple[Array, Array]:
-    power, readings = np.asarray(power_w, float), np.asarray(detected_w, float)
+    power, readings = floats("power_w", power_w), floats("detected_w", detected_w)
     if readings.ndim == 1:
         readings = readings[:, None]
     if power.ndim != 1 or readings.ndim != 2 or len(readings) != len(power) or readings.shape[1] == 0:
         raise CalibrationError(
             f"a sweep needs powers (points,) and readings (points, detectors), got {power.shape}, {readings.shape}"
         )
+    known = power[np.isfinite(power)]
+    if known.size and known.min() < -READ_BACK_SHARE * np.abs(known).max():
+        raise CalibrationError(
+            f"power_w holds {known.min():.4g} W; a heater's electrical power is not negative: give V I, no difference"
+        )
     valid = np.isfinite(power) & np.isfinite(readings).any(axis=1)
     return power[valid], readings[valid]
+
+
+def _checked_range(efficiency_range: tuple[float, float]) -> tuple[float, float]:
+    ends = floats("efficiency_range", efficiency_range)
+    if ends.shape != (2,) or not 0.0 < ends[0] < ends[1] < np.inf:
+        raise CalibrationError(
+            f"efficiency_range: efficiencies {ends.tolist()!r} rad/W are no range; give 0 < smallest < largest"
+        )
+    return float(ends[0]), float(ends[1])
 
 
 def _unit(readings: Array) -> tuple[Array, float]:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from calibration._arrays import floats, number
+from calibration._checks import require_whole
 from optinc_hw.errors import CalibrationError
 
 MAX_EVALUATIONS = 40
@@ -15,6 +17,8 @@ _FIRST_STEP = 0.05
 _LOPSIDED = 50.0
 _FLAT_TRIES = 4
 _CLEAR_RISE = 8.0
+_FEWEST = 5
+_BESIDE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Extreme:
     Parameters
     ----------
     setting, reading
-        The best setting and its reading.
+        The best setting and its reading; the mean of them if it was read more than once.
     uncertainty
         Half the interval, in units of the setting, that still holds the extreme.
     kind
@@ -63,7 +67,8 @@ def find_extreme(
     * converged, when noise hides it in a smaller interval: a parabola through readings that rise out of the noise then
       places it, with the uncertainty that is stated,
     * converged and ``at_limit``, when the reading still improves at a limit,
-    * not converged, when the evaluations are used up, or the reading nowhere differs by more than the noise.
+    * not converged, when the evaluations are used up, those that are left do not tell it from noise, or the reading
+      nowhere differs by more than the noise.
 
     Parameters
     ----------
@@ -85,33 +90,42 @@ def find_extreme(
     Raises
     ------
     CalibrationError
-        If start, limits, tolerance, noise or the number of evaluations make no search, or a reading is not finite.
+        If start, limits, tolerance, noise, kind or the number of evaluations make no search, or a reading is no finite
+        number.
     """
-    _check(start, limits, tolerance, noise, max_evaluations)
-    search = _Search(measure, limits, tolerance, 1.0 if kind == "minimum" else -1.0, noise, max_evaluations)
+    start, low, high, tolerance, noise = _checked(start, limits, tolerance, noise, kind)
+    require_whole("max_evaluations", max_evaluations, _FEWEST)
+    search = _Search(measure, (low, high), tolerance, 1.0 if kind == "minimum" else -1.0, noise, max_evaluations)
     converged, reason = search.run(start)
-    best = int(np.argmin(search.costs))
-    setting = search.settings[best]
-    low, high = search.enclosure(setting)
-    uncertainty = max(high - setting, setting - low)
+    setting = search.best()
+    below, above = search.enclosure(setting)
+    uncertainty = max(above - setting, setting - below)
     if converged and search.answer is not None:
         setting, uncertainty = search.answer
-        best = search.settings.index(setting)
     return Extreme(
-        setting, search.sign * search.costs[best], uncertainty, kind, converged, setting in limits, reason,
+        setting, search.sign * search.known()[setting], uncertainty, kind, converged, setting in (low, high), reason,
         tuple(search.settings), tuple(search.sign * cost for cost in search.costs),
     )  # fmt: skip
 
 
-def _check(start: float, limits: tuple[float, float], tolerance: float, noise: float, evaluations: int) -> None:
-    low, high = limits
-    if not (np.isfinite([low, high]).all() and low < high and low <= start <= high):
-        raise CalibrationError(f"a search from {start!r} between {low!r} and {high!r} is none; start inside the limits")
-    if not 0.0 < tolerance < np.inf or not 0.0 <= noise < np.inf or evaluations < 5:
+def _checked(
+    start: float, limits: tuple[float, float], tolerance: float, noise: float, kind: str
+) -> tuple[float, float, float, float, float]:
+    """Return start, both limits, tolerance and noise as plain floats."""
+    ends = floats("limits", limits)
+    if ends.shape != (2,):
+        raise CalibrationError(f"limits must be the smallest and the largest setting, got shape {ends.shape}")
+    begin, width, sigma = (number(*pair) for pair in (("start", start), ("tolerance", tolerance), ("noise", noise)))
+    low, high = (float(end) for end in ends)
+    if not (np.isfinite([low, high]).all() and low < high and low <= begin <= high):
+        raise CalibrationError(f"a search from {begin!r} between {low!r} and {high!r} is none; start inside the limits")
+    if not 0.0 < width < np.inf or not 0.0 <= sigma < np.inf:
         raise CalibrationError(
-            f"tolerance = {tolerance!r}, noise = {noise!r}, max_evaluations = {evaluations!r}: a tolerance above 0, a "
-            "noise of at least 0 and at least 5 evaluations are needed"
+            f"tolerance = {width!r}, noise = {sigma!r}: a tolerance above 0 and a noise of at least 0 are needed"
         )
+    if kind not in ("minimum", "maximum"):
+        raise CalibrationError(f"unknown kind {kind!r} of an extreme; choose minimum or maximum")
+    return begin, low, high, width, sigma
 
 
 @dataclass(eq=False)
@@ -144,22 +158,37 @@ class _Search:
         above = [s for s in self.settings if s > setting]
         return max(below, default=self.limits[0]), min(above, default=self.limits[1])
 
+    def _inside(self, setting: float) -> float:
+        """Return the nearest setting between the limits; a limit just beside it, as only rounding tells them apart."""
+        inside = float(min(max(setting, self.limits[0]), self.limits[1]))
+        limit = min(self.limits, key=lambda limit: abs(limit - inside))
+        return limit if abs(limit - inside) < _BESIDE * self.tolerance else inside
+
     def _try(self, setting: float) -> None:
-        inside = min(max(setting, self.limits[0]), self.limits[1])
-        cost = self.sign * float(self.measure(inside))
+        inside = self._inside(setting)
+        cost = self.sign * number(f"the reading at {inside:.6g}", self.measure(inside))
         if not np.isfinite(cost):
             raise CalibrationError(f"the reading at {inside:.6g} is {cost!r}; check the detector's range")
         self.settings.append(inside)
         self.costs.append(cost)
 
-    def _best(self) -> float:
-        return self.settings[int(np.argmin(self.costs))]
+    def known(self) -> dict[float, float]:
+        """Return the mean cost of every setting tried; one that was read again has one cost like all others."""
+        read: dict[float, list[float]] = {}
+        for setting, cost in zip(self.settings, self.costs, strict=True):
+            read.setdefault(setting, []).append(cost)
+        return {setting: sum(costs) / len(costs) for setting, costs in read.items()}
+
+    def best(self) -> float:
+        """Return the setting with the lowest cost, a limit if others read alike."""
+        known = self.known()
+        return min(known, key=lambda setting: (known[setting], setting not in self.limits))
 
     def _enclose(self) -> bool:
         """Step from the best setting, further each time, until it has worse ones on both sides."""
         factor = 1.0
         while len(self.settings) < self.evaluations:
-            best = self._best()
+            best = self.best()
             below, above = min(self.settings) < best, max(self.settings) > best
             if (below or best == self.limits[0]) and (above or best == self.limits[1]):
                 if self._flat() and len(self.settings) < 2 * _FLAT_TRIES:
@@ -187,64 +216,75 @@ class _Search:
 
     def _narrow(self) -> tuple[bool, str]:
         while len(self.settings) < self.evaluations:
-            best = self._best()
+            best = self.best()
             low, high = self.enclosure(best)
             if self.noise > 0.0 and self._rise(low, high) < _CLEAR_RISE * self.noise:
+                read = len(self.settings)
                 if self._out_of_noise(best):
-                    return True, f"placed by a parabola that rises out of the noise of {self.noise:.3g}"
+                    return True, f"placed by readings that rise out of the noise of {self.noise:.3g}"
+                if len(self.settings) == read:
+                    break
                 continue
             if max(high - best, best - low) <= self.tolerance:
                 if best in self.limits:
                     return True, f"the best setting is the limit {best:.6g}: the extreme may lie beyond it"
                 return True, f"enclosed within {self.tolerance:.3g}"
             self._try(self._next(low, best, high))
-        best = self._best()
-        low, high = self.enclosure(best)
-        return False, f"{len(self.settings)} readings used up; it lies between {low:.6g} and {high:.6g}"
+        low, high = self.enclosure(self.best())
+        where = f"it lies between {low:.6g} and {high:.6g}"
+        if len(self.settings) < self.evaluations:
+            return False, f"{len(self.settings)} readings do not tell it from noise of {self.noise:.3g}; about {where}"
+        return False, f"{len(self.settings)} readings used up; {where}"
 
     def _rise(self, low: float, high: float) -> float:
         """Return the smaller rise of the readings from the best one to either side; infinite where none was taken."""
-        known = dict(zip(self.settings, self.costs, strict=True))
-        return min(known.get(low, np.inf), known.get(high, np.inf)) - min(self.costs)
+        known = self.known()
+        return min(known.get(low, np.inf), known.get(high, np.inf)) - min(known.values())
 
     def _out_of_noise(self, best: float) -> bool:
         """Read ever further from the best setting until both sides rise out of the noise; then place the extreme.
 
-        False if a clearly better setting turned up on the way, or the evaluations are used up.
+        False if a clearly better setting turned up on the way, all between the limits was tried in vain, or the
+        evaluations are used up.
         """
         length = 2.0 * self.tolerance
-        lowest = min(self.costs)
+        lowest = min(self.known().values())
         while len(self.settings) + 3 <= self.evaluations:
-            sides = [max(best - length, self.limits[0]), min(best + length, self.limits[1])]
-            rises = []
-            for side in sides:
-                if side != best and side not in self.settings:
+            low, high = self._inside(best - length), self._inside(best + length)
+            for side in (low, high):
+                if side not in self.settings:
                     self._try(side)
-                rises.append(self.costs[self.settings.index(side)] - lowest)
-            if min(rises) < -_CLEAR_RISE * self.noise:
+            known = self.known()
+            rises = {side: known[side] - lowest for side in (low, high)}
+            if min(rises.values()) < -_CLEAR_RISE * self.noise:
                 return False
-            clear = [
-                rise > _CLEAR_RISE * self.noise or side in self.limits for rise, side in zip(rises, sides, strict=True)
-            ]
-            if all(clear) and self._place(best, sides[0], sides[1]):
+            clear = {side: rise > _CLEAR_RISE * self.noise for side, rise in rises.items()}
+            if all(clear[side] or side in self.limits for side in clear) and self._place(best, low, high):
                 return True
+            if best in self.limits and all(clear[side] for side in clear if side != best):
+                self.answer = best, max(high - best, best - low)
+                return True
+            if (low, high) == self.limits:
+                return False
             length *= 2.0
         return False
 
     def _place(self, best: float, low: float, high: float) -> bool:
-        """Fit a parabola to all readings in an interval and take its lowest point there; False if it has none."""
+        """Fit a parabola to all readings in an interval and read its lowest point there; False if noise may bend it."""
         inside = [(s, c) for s, c in zip(self.settings, self.costs, strict=True) if low <= s <= high]
         place, cost = np.array(inside).T
         scale = max(high - best, best - low)
         design = np.stack([np.ones_like(place), (place - best) / scale, ((place - best) / scale) ** 2], axis=1)
         parabola, *_ = np.linalg.lstsq(design, cost, rcond=None)
         covariance = np.linalg.pinv(design.T @ design) * self.noise**2
-        if parabola[2] <= 0.0:
+        if parabola[2] <= 3.0 * np.sqrt(covariance[2, 2]):
             return False
-        vertex = -0.5 * parabola[1] / parabola[2]
+        vertex = best - 0.5 * scale * parabola[1] / parabola[2]
+        setting = self._inside(min(max(vertex, low), high))
+        if not low <= vertex <= high and setting not in self.limits:
+            return False
         gradient = np.array([0.0, -0.5 / parabola[2], 0.5 * parabola[1] / parabola[2] ** 2])
         sigma = float(np.sqrt(max(gradient @ covariance @ gradient, 0.0)))
-        setting = float(min(max(best + scale * vertex, low), high))
         self._try(setting)
         self.answer = setting, float(max(self.tolerance, 3.0 * scale * sigma))
         return True
@@ -255,7 +295,7 @@ class _Search:
         section = best + _GOLDEN * (larger[0] + larger[1] - 2.0 * best)
         if low not in self.settings or high not in self.settings or low == best or high == best:
             return float(section)
-        cost = dict(zip(self.settings, self.costs, strict=True))
+        cost = self.known()
         left, right = best - low, high - best
         rise_left, rise_right = cost[low] - cost[best], cost[high] - cost[best]
         denominator = left * rise_right + right * rise_left

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._arrays import flags
 from calibration._discovery_analysis import dead_outputs
 from calibration._discovery_channels import ChannelSearch
 from calibration._discovery_state import UNKNOWN
@@ -89,10 +90,10 @@ def find_channels(
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, or all detectors are dark.
+        If the chip is no bare mesh, all detectors are dark, or ``unusable`` is not one truth value for each channel.
     """
-    started = probe.readings
-    usable = np.ones(len(probe.max_power_w), dtype=bool) if unusable is None else ~unusable
+    started, channels = probe.readings, len(probe.max_power_w)
+    usable = np.ones(channels, dtype=bool) if unusable is None else ~flags("unusable", unusable, channels)
     best: tuple[ChannelSearch, Verdicts] | None = None
     for turn in range(SEARCHES):
         tests = PhaseTests(probe, noise, rng, trusting=turn % 2 == 1)

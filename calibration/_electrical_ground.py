@@ -4,26 +4,33 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from calibration._resistance import Array, current_and_slopes
-from calibration._session import Progress
+from calibration._arrays import floats, integers
+from calibration._electrical_ground_fit import (
+    FOUND_SIGMA,
+    PARAMETERS,
+    Groups,
+    HeaterFit,
+    Mutual,
+    fit_heater,
+    impossible_sigma,
+    mutual_grounds,
+    student_bound,
+)
+from calibration._session import Array, Progress
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import voltage_from_power
 
-Groups = NDArray[np.intp]
-
-FOUND_SIGMA = 6.0
-"""A ground resistance counts as found from so many standard deviations."""
 MAX_MISFIT = 3.0
 """Rms scatter of a group's heaters around their common resistance, over what they are known to, that is accepted."""
+MAX_UNSEEN_LIFT = 0.05
+"""A verdict "none" excludes returns that lift a heater's ground by more than this share of its own largest voltage."""
 SPARE_SETTINGS = 10
 """Settings beyond one per heater from which groups are found."""
 MIN_SETTINGS = 8
 """Fewest settings for known groups (a heater has five parameters)."""
-_PARAMETERS = 5
-_STEPS = 12
 _POWER_SHARE = 0.6
 
 
@@ -45,9 +52,15 @@ class CommonGround:
         crosstalk as resistances see it, and its standard deviation.
     misfit
         Rms scatter of the heaters around their groups' resistances over what they are known to.
+    unseen_lift
+        Largest share of a heater's own largest voltage by which a return that was not found can lift its ground at the
+        currents of the readings (0.13 % chance of more); infinite where the readings tell nothing.
     verdict
-        "found" if a ground resistance exceeds `FOUND_SIGMA` standard deviations, "none" if none does, "poor" if the
-        heaters of a group contradict each other (misfit beyond `MAX_MISFIT`), or heaters of different groups share one.
+        "found" if a ground resistance exceeds 6 standard deviations (`FOUND_SIGMA`); "none" if none does, and one that
+        lifts a ground by more than `MAX_UNSEEN_LIFT` is excluded; "poor" if it is not, if the heaters of a group
+        contradict each other (misfit beyond `MAX_MISFIT`), if heaters of different groups share a return, if a
+        resistance is negative by more than 6 standard deviations (more with few settings), or if a heater's currents
+        follow no law.
     reason
         What the verdict rests on.
     """
@@ -60,32 +73,22 @@ class CommonGround:
     heating_per_w: Array
     heating_sigma_per_w: Array
     misfit: float
+    unseen_lift: float
     verdict: Literal["found", "none", "poor"]
     reason: str
 
     def potential(self, current_a: ArrayLike) -> Array:
         """Return the potential (..., H) in V of each heater's ground return at currents (..., H) in A."""
-        current = np.asarray(current_a, float)
+        current = floats("current_a", current_a)
         member = self.groups[:, None] == np.arange(len(self.resistance_ohm))
         return np.asarray((current @ member * np.nan_to_num(self.resistance_ohm))[..., self.groups])
 
     def source_voltage(self, power_w: ArrayLike) -> Array:
         """Return the source voltages (..., H) in V at which the heaters take powers (..., H) in W."""
-        power = np.asarray(power_w, float)
+        power = floats("power_w", power_w)
         across = voltage_from_power(power, self.own_resistance_ohm, self.own_beta_per_w)
         current = np.where(across > 0.0, power / np.where(across > 0.0, across, 1.0), 0.0)
         return np.asarray(across + self.potential(current))
-
-
-@dataclass(frozen=True)
-class _Heater:
-    """Fit of one heater: R0, beta, offset, ground resistance, heating; their covariance; weights of its readings."""
-
-    values: Array
-    covariance: Array
-    slope: Array
-    residual: Array
-    basis: Array
 
 
 def fit_common_ground(
@@ -103,12 +106,14 @@ def fit_common_ground(
         Readings (settings, H) in V and A while all voltages vary independently of each other.
     groups
         Group (H,) of each heater, 0, 1, ...; None finds them, which takes `SPARE_SETTINGS` more settings than heaters.
+        Stated groups are believed: returns are looked for inside of them, and between them where the settings are as
+        many as None takes.
 
     Raises
     ------
     CalibrationError
-        If shapes differ, values are not finite, there are too few settings, or a heater carries no current or its
-        voltage does not vary.
+        If shapes differ, values are no finite numbers, there are too few settings, or a heater carries no current or
+        its voltage does not vary.
     """
     voltage, current = _checked(voltage_v, current_a)
     settings, heaters = voltage.shape
@@ -118,17 +123,30 @@ def fit_common_ground(
             f"{settings} settings of {heaters} heaters do not tell a common ground; take at least {least}"
             + ("" if groups is not None else f", or state the groups and take {MIN_SETTINGS}")
         )
-    if groups is None:
-        return _combined(voltage, current, _found_groups(voltage, current), "")
-    _, member = np.unique(np.asarray(groups), return_inverse=True)
-    if member.shape != (heaters,):
-        raise CalibrationError(f"groups must be ({heaters},), got {np.shape(groups)}")
-    leak = _leak(_found_groups(voltage, current), member) if settings >= heaters + SPARE_SETTINGS else ""
-    return _combined(voltage, current, np.asarray(member, dtype=np.intp), leak)
+    mutual = mutual_grounds(voltage, current) if settings >= heaters + SPARE_SETTINGS else None
+    if groups is None and mutual is not None:
+        return _combined(voltage, current, mutual.groups, mutual.lifts, mutual.objection)
+    stated = _checked_groups(groups, heaters)
+    return _combined(voltage, current, stated, _between(stated, mutual), _leak(stated, mutual))
 
 
-def _leak(found: Groups, stated: Groups) -> str:
+def _between(stated: Groups, mutual: Mutual | None) -> Array:
+    """Return the lifts (H,) of heaters alone in their groups: none, as stated, unless all of them are alone."""
+    if np.bincount(stated).max() > 1:
+        return np.zeros(len(stated))
+    return np.full(len(stated), np.inf) if mutual is None else mutual.lifts
+
+
+def _checked_groups(groups: ArrayLike | None, heaters: int) -> Groups:
+    stated = integers("groups", groups if groups is not None else [])
+    if stated.shape != (heaters,):
+        raise CalibrationError(f"groups must be ({heaters},), got {stated.shape}")
+    return np.asarray(np.unique(stated, return_inverse=True)[1], dtype=np.intp)
+
+
+def _leak(stated: Groups, mutual: Mutual | None) -> str:
     """Say which heaters share a return although they are said not to, if any."""
+    found = stated if mutual is None else mutual.groups
     for heater in range(len(found)):
         mates = np.flatnonzero((found == found[heater]) & (stated != stated[heater]))
         if mates.size:
@@ -137,11 +155,13 @@ def _leak(found: Groups, stated: Groups) -> str:
 
 
 def _checked(voltage_v: ArrayLike, current_a: ArrayLike) -> tuple[Array, Array]:
-    voltage, current = np.asarray(voltage_v, float), np.asarray(current_a, float)
+    voltage, current = floats("voltage_v", voltage_v), floats("current_a", current_a)
     if voltage.shape != current.shape or voltage.ndim != 2:
         raise CalibrationError(f"voltages and currents must be (settings, H), got {voltage.shape} and {current.shape}")
     if not (np.isfinite(voltage).all() and np.isfinite(current).all()):
-        raise CalibrationError("voltage or current holds NaN or Inf; leave invalid settings out of the fit")
+        raise CalibrationError("voltage or current holds NaN or Inf, or is masked; leave such settings out of the fit")
+    if not voltage.size:
+        raise CalibrationError(f"voltages and currents of shape {voltage.shape} hold no readings; take some")
     idle = np.flatnonzero((np.ptp(voltage, axis=0) <= 0.0) | ((voltage * current).max(axis=0, initial=0.0) <= 0.0))
     if idle.size:
         raise CalibrationError(
@@ -150,129 +170,93 @@ def _checked(voltage_v: ArrayLike, current_a: ArrayLike) -> tuple[Array, Array]:
     return voltage, current
 
 
-def _fit_heater(voltage: Array, current: Array, others: tuple[Array, Array] | None) -> _Heater:
-    """Gauss-Newton fit of one heater's currents (settings,).
-
-    ``others`` are the sums (settings,) of the currents and powers of its group's other heaters; without them only its
-    own law and the offset are fitted.
-    """
-    driven = voltage > 0.2 * voltage.max()
-    start = float(np.median(voltage[driven] / np.where(current[driven] > 0.0, current[driven], np.nan)))
-    values = np.array([start, 0.0, 0.0, 0.0, 0.0])
-    count = _PARAMETERS if others is not None else 3
-    sums = others if others is not None else (np.zeros_like(voltage),) * 2
-    for _ in range(_STEPS):
-        predicted, jacobian, _ = _predicted(values, voltage, current, *sums)
-        scale = np.maximum(np.linalg.norm(jacobian[:, :count], axis=0), 1e-300)
-        solved, *_ = np.linalg.lstsq(jacobian[:, :count] / scale, current - predicted, rcond=1e-12)
-        step = np.append(solved / scale, np.zeros(_PARAMETERS - count))
-        values = values + step * min(1.0, 0.5 * values[0] / max(abs(float(step[0])), 1e-300))
-    predicted, jacobian, slope = _predicted(values, voltage, current, *sums)
-    residual = current - predicted
-    scale = np.maximum(np.linalg.norm(jacobian[:, :count], axis=0), 1e-300)
-    basis, upper = np.linalg.qr(jacobian[:, :count] / scale)
-    inverse = np.linalg.pinv(upper) / scale[:, None]
-    variance = float(residual @ residual) / max(len(voltage) - count, 1)
-    variance += (1e-14 * float(np.abs(current).max())) ** 2
-    return _Heater(values, variance * inverse @ inverse.T, slope, residual, basis)
-
-
-def _predicted(
-    values: Array, voltage: Array, current: Array, others_a: Array, others_w: Array
-) -> tuple[Array, Array, Array]:
-    """Return currents, derivatives (settings, 5) by the parameters, and the slope of current against voltage."""
-    r0, beta, offset, ground, heating = values
-    across = voltage - ground * (others_a + current - offset)
-    own, by_law, slope = current_and_slopes(np.array([r0, beta]), across)
-    warm = 1.0 - heating * others_w
-    lifted = -slope * warm * (others_a + current - offset)
-    jacobian = np.stack([by_law[:, 0] * warm, by_law[:, 1] * warm, np.ones_like(own), lifted, -own * others_w], axis=1)
-    return own * warm + offset, jacobian, slope * warm
-
-
-def _found_groups(voltage: Array, current: Array) -> Groups:
-    """Join heaters whose currents fall with each other's, beyond what their own voltages and their heat explain."""
-    heaters = voltage.shape[1]
-    ground, variance = np.zeros((heaters, heaters)), np.full((heaters, heaters), np.inf)
-    for heater in range(heaters):
-        others = np.delete(np.arange(heaters), heater)
-        alone = _fit_heater(voltage[:, heater], current[:, heater], None)
-        lifted = -alone.slope[:, None] * current[:, others]
-        free = lifted - alone.basis @ (alone.basis.T @ lifted)
-        solved, *_ = np.linalg.lstsq(free, alone.residual, rcond=None)
-        rest = alone.residual - free @ solved
-        noise = float(rest @ rest) / max(len(voltage) - _PARAMETERS - len(others), 1)
-        ground[heater, others] = solved
-        variance[heater, others] = noise * np.diag(np.linalg.pinv(free.T @ free)) + 1e-24
-    weight = 1.0 / variance
-    both = weight + weight.T
-    mean = (ground * weight + ground.T * weight.T) / np.where(both > 0.0, both, 1.0)
-    joined = mean * np.sqrt(both) > FOUND_SIGMA
-    return _components(joined & joined.T)
-
-
-def _components(joined: NDArray[np.bool_]) -> Groups:
-    group = np.full(len(joined), -1, dtype=np.intp)
-    for heater in range(len(joined)):
-        if group[heater] >= 0:
-            continue
-        group[heater] = label = group.max() + 1
-        waiting = [heater]
-        while waiting:
-            new = np.flatnonzero(joined[waiting.pop()] & (group < 0))
-            group[new] = label
-            waiting += new.tolist()
-    return group
-
-
-def _combined(voltage: Array, current: Array, groups: Groups, leak: str) -> CommonGround:
+def _combined(voltage: Array, current: Array, groups: Groups, between: Array, objection: str) -> CommonGround:
+    """Put the fits of a group's heaters together; ``between`` are the lifts (H,) of heaters alone in their groups."""
     count = int(groups.max()) + 1
-    ground, ground_sigma = np.full(count, np.nan), np.full(count, np.inf)
-    heating, heating_sigma = np.full(count, np.nan), np.full(count, np.inf)
-    power, scatter, free = voltage * current, 0.0, 0
-    law = np.empty((voltage.shape[1], 2))
+    (ground, heating), sigma = np.full((2, count), np.nan), np.full((2, count), np.inf)
+    lifts, scatter, free = np.zeros(count), 0.0, 0
+    law = np.full((voltage.shape[1], 2), np.nan)
     for group in range(count):
         members = np.flatnonzero(groups == group)
+        fits = _fits(voltage, current, members)
+        law[members] = [np.full(2, np.nan) if fit is None else fit.values[:2] for fit in fits]
         if len(members) < 2:
-            law[members[0]] = _fit_heater(voltage[:, members[0]], current[:, members[0]], None).values[:2]
+            lifts[group] = between[members[0]]
             continue
-        fits = []
-        for heater in members:
-            others = members[members != heater]
-            sums = current[:, others].sum(axis=1), power[:, others].sum(axis=1)
-            fits.append(_fit_heater(voltage[:, heater], current[:, heater], sums))
-        law[members] = [fit.values[:2] for fit in fits]
-        found = np.array([fit.values[3:] for fit in fits])
-        variance = np.array([np.diag(fit.covariance)[3:] for fit in fits]) + 1e-24
-        (ground[group], heating[group]), sigma = _weighted(found, variance)
-        ground_sigma[group], heating_sigma[group] = sigma
-        scatter += float(np.sum((found[:, 0] - ground[group]) ** 2 / variance[:, 0]))
-        free += len(members) - 1
+        found = np.array([fit.values[3:] if fit is not None else np.zeros(2) for fit in fits])
+        variance = np.array([fit.variance[3:] if fit is not None else np.full(2, np.inf) for fit in fits])
+        (ground[group], heating[group]), sigma[:, group] = _weighted(found, variance)
+        fitted = np.isfinite(variance[:, 0])
+        scatter += float(np.sum((found[:, 0] - ground[group])[fitted] ** 2 / variance[fitted, 0]))
+        free += max(int(fitted.sum()) - 1, 0)
+        if not ground[group] > FOUND_SIGMA * sigma[0, group]:
+            bound = max(ground[group], 0.0) + student_bound(len(voltage) - PARAMETERS) * sigma[0, group]
+            weakest = float(np.abs(voltage[:, members]).max(axis=0).min())
+            lifts[group] = bound * float(np.abs(current[:, members].sum(axis=1)).max()) / weakest
     misfit = float(np.sqrt(scatter / free)) if free else 0.0
-    verdict, reason = _verdict(ground, ground_sigma, misfit, leak)
+    unseen = float(np.where(np.isnan(lifts), np.inf, lifts).max())
+    objection = objection or _impossible(law, ground, sigma[0], len(voltage) - PARAMETERS)
+    verdict, reason = _verdict(ground, sigma[0], misfit, unseen, objection)
     return CommonGround(
-        ground, ground_sigma, groups, law[:, 0], law[:, 1], heating, heating_sigma, misfit, verdict, reason
+        ground, sigma[0], groups, law[:, 0], law[:, 1], heating, sigma[1], misfit, unseen, verdict, reason
     )
 
 
+def _fits(voltage: Array, current: Array, members: Groups) -> list[HeaterFit | None]:
+    """Fit the heaters of a group, each with the currents and powers of its mates."""
+    power, fits = voltage * current, []
+    for heater in members:
+        mates = members[members != heater]
+        sums = (current[:, mates].sum(axis=1), power[:, mates].sum(axis=1)) if mates.size else None
+        fits.append(fit_heater(voltage[:, heater], current[:, heater], sums))
+    return fits
+
+
 def _weighted(found: Array, variance: Array) -> tuple[Array, Array]:
-    total = np.sum(1.0 / variance, axis=0)
-    return np.sum(found / variance, axis=0) / total, 1.0 / np.sqrt(total)
+    """Weighted means (2,) and their standard deviations; NaN and infinite where nothing is known."""
+    weight = 1.0 / variance
+    total = np.sum(weight, axis=0)
+    known = np.where(total > 0.0, total, np.nan)
+    return np.sum(found * weight, axis=0) / known, np.where(total > 0.0, 1.0 / np.sqrt(known), np.inf)
 
 
-def _verdict(ground: Array, sigma: Array, misfit: float, leak: str) -> tuple[Literal["found", "none", "poor"], str]:
-    if leak:
-        return "poor", leak
+def _impossible(law: Array, ground: Array, sigma: Array, freedom: int) -> str:
+    """Say which heaters follow no law, or which return has a negative resistance, if any."""
+    lawless = np.flatnonzero(np.isnan(law[:, 0])).tolist()
+    if lawless:
+        return f"the currents of heaters {lawless} follow no resistance law: noise hides it, or they are damaged"
+    known = np.nan_to_num(ground)
+    negative = np.flatnonzero(known < -impossible_sigma(freedom) * sigma)
+    if not negative.size:
+        return ""
+    worst = int(negative[np.argmin(known[negative])])
+    return (
+        f"the return of group {worst} would have {ground[worst]:.3g} +- {sigma[worst]:.2g} ohm, which no circuit has: "
+        "check the signs of currents, and leaks between channels"
+    )
+
+
+def _verdict(
+    ground: Array, sigma: Array, misfit: float, unseen: float, objection: str
+) -> tuple[Literal["found", "none", "poor"], str]:
+    if objection:
+        return "poor", objection
     if misfit > MAX_MISFIT:
         return "poor", (
             f"heaters of a group differ by {misfit:.3g} times what they are known to ({MAX_MISFIT:g} allowed): are the "
             "groups right?"
         )
+    hidden = f"one that lifts a ground by {unseen:.2%} of its heater's voltage"
     strong = np.flatnonzero(np.nan_to_num(ground) > FOUND_SIGMA * sigma)
     if strong.size:
         largest = int(strong[np.argmax(ground[strong])])
         return "found", f"{strong.size} shared returns, up to {ground[largest]:.3g} +- {sigma[largest]:.2g} ohm"
-    return "none", f"no shared return exceeds {FOUND_SIGMA:g} standard deviations"
+    if not unseen <= MAX_UNSEEN_LIFT:
+        return "poor", (
+            f"{hidden} would not be seen ({MAX_UNSEEN_LIFT:.0%} allowed): let all voltages vary independently of each "
+            "other, take more settings, or state which heaters share a return"
+        )
+    return "none", f"no shared return exceeds {FOUND_SIGMA:g} standard deviations; {hidden} or more is excluded"
 
 
 def measure_common_ground(

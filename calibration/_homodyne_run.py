@@ -15,9 +15,10 @@ from calibration._electrical import (
     use_fringes,
     use_resistances,
 )
+from calibration._field_mesh import MeshPorts, find_mesh
 from calibration._journal import Journal
 from calibration._journal_results import kept_fit
-from calibration._optical import find_attenuators, find_columns, find_generator, find_lines
+from calibration._optical import find_attenuators, find_generator
 from calibration._outcome import Outcome
 from calibration._run_file import RunFile
 from calibration._session import Array, Progress, Session
@@ -91,9 +92,9 @@ def _start_up(session: Session, run: RunFile) -> tuple[NoiseModel, TwinParameter
     use_fringes(session, _stage(session, run, "phase curves", measure_fringes))
     _stage(session, run, "attenuators", find_attenuators)
     _stage(session, run, "input modulators", find_generator)
-    _stage(session, run, "mesh lines", find_lines)
-    raw = _stage(session, run, "transfer matrix", find_columns)
-    return noise, _first_twin(session, raw)
+    found, raw = find_mesh(session, noise)
+    run.add("mesh start", raw)
+    return noise, _first_twin(session, found)
 
 
 def _stage(
@@ -105,18 +106,25 @@ def _stage(
     return raw
 
 
-def _first_twin(session: Session, raw: dict[str, Array]) -> TwinParameters:
-    """Start of the fit: phases from the stages, amplitudes from the complex matrix, typical losses."""
-    n = session.layout.ports
-    lo = np.sqrt(np.maximum(raw["lo_readings"][:n] + raw["lo_readings"][n:], 1e-15))
-    fields = np.hypot(raw["matrix"][..., 0], raw["matrix"][..., 1]) / lo[:, None]
-    rows, columns = np.linalg.norm(fields, axis=1), np.linalg.norm(fields, axis=0)
+def _first_twin(session: Session, mesh: MeshPorts) -> TwinParameters:
+    """Start of the fit: phases from the stages, amplitudes from the start of the mesh, typical losses."""
+    n, layout, known = session.layout.ports, session.layout, mesh.start.parameters
+    lo = np.sqrt(np.maximum(mesh.lo_w[:n] + mesh.lo_w[n:], 1e-15))
+    rows = np.sqrt(known.gain) / lo
     mzi, coupling = db_to_amplitude(TYPICAL_MZI_LOSS_DB), db_to_amplitude(TYPICAL_COUPLING_LOSS_DB)
+    offset, efficiency = session.offset.copy(), session.efficiency.copy()
+    offset[mesh.heaters], efficiency[mesh.heaters] = known.offset, known.efficiency
+    # An open modulator or attenuator has the phase of exp(i pi) - 1, that is pi.
+    drive = session.efficiency * session.power
+    offset[layout.input_phi] = mesh.input_phase - np.pi
+    offset[layout.output_phase] = mesh.output_phase - np.pi - drive[layout.output_phase]
+    offset[layout.lo] = 0.0
     nominal = TwinParameters.nominal(n, input_amplitude=1.0, lo_amplitude=1.0)
     return replace(
-        nominal, offset=session.offset, efficiency=session.efficiency, lo_amplitude=lo, dark_w=session.dark_w,
-        mzi_transmission=np.full(len(session.layout.mesh.mzis), mzi),
-        input_amplitude=columns / (mzi**n * coupling), output_transmission=coupling * rows / rows.mean(),
+        nominal, offset=offset, efficiency=efficiency, lo_amplitude=lo, dark_w=session.dark_w,
+        mesh_eta=known.mesh_eta, mzi_transmission=np.full(len(layout.mesh.mzis), mzi),
+        input_amplitude=known.input_amplitude * rows.mean() / (mzi**n * coupling),
+        output_transmission=coupling * rows / rows.mean(),
     )  # fmt: skip
 
 

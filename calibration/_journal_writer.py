@@ -89,12 +89,14 @@ class JournalWriter:
             return cls(path, scan.run, len(scan.frames), scan.end, stack.pop_all()), scan
 
     def append(self, frame: Frame) -> None:
-        """Write a frame and wait until it is on the disk.
+        """Write a frame behind the last whole one and wait until it is on the disk.
 
         Raises
         ------
         CalibrationError
-            If it cannot be written; the file then ends as before.
+            If it cannot be written. What the file may hold of it is cut off by the next `append` to this writer; until
+            then a reader takes a torn frame for the file's end, and a frame that is whole, but was perhaps not flushed,
+            for its last one.
         """
         data = encode_frame(self._run, self._index, frame.kind, encode_content(frame))
         try:

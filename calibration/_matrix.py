@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibration._arrays import floats
 from calibration._session import Array
 from optinc_hw.errors import MatrixError
 
@@ -86,10 +87,10 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
     Raises
     ------
     MatrixError
-        If the shapes differ, or a value is negative or not finite.
+        If they are no real numbers, the shapes differ, there are none, or a value is negative, masked or not finite.
     """
-    first, second = np.asarray(p, float), np.asarray(q, float)
-    if first.shape != second.shape or first.ndim == 0:
+    first, second = floats("p", p, MatrixError), floats("q", q, MatrixError)
+    if first.shape != second.shape or first.ndim == 0 or first.shape[-1] == 0:
         raise MatrixError(f"distributions must have one shape (..., m), got {first.shape} and {second.shape}")
     for values in (first, second):
         if not (values >= 0.0).all() or not np.isfinite(values).all():

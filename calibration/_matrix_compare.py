@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calibration._arrays import complexes
 from calibration._matrix import GAUGE_TEXT, ComplexArray, Gauge, total_variation
 from calibration._session import Array
 from optinc_hw.errors import MatrixError
@@ -21,21 +22,28 @@ _ROUNDS = 2000
 class MatrixComparison:
     """How far a measured matrix is from an expected one.
 
+    E is the expected matrix and M the measured one, both normalised as ``normalise`` says, M with its free phases
+    matched: turned by those phases that ``gauge`` leaves free, chosen for the largest ``Re sum conj(E) M``.
+
     Parameters
     ----------
     fidelity
-        ``|sum conj(expected) measured|^2 / (|expected|^2 |measured|^2)`` between 0 and 1, largest over the free phases.
+        ``(Re sum conj(E) M)^2 / (|E|^2 |M|^2)`` between 0 and 1, with Frobenius norms; 0 where the real part is
+        negative. A factor common to all elements of a matrix does not change it. With a free phase the sum is real and
+        positive; with gauge ``"none"`` it is not, and a phase common to all elements counts as an error.
     upper_bound
-        No choice of the free phases gives a larger fidelity than this.
+        No choice of the free phases gives a larger fidelity than this; at least ``fidelity``.
     conjugate_fidelity
         The same fidelity of the measured matrix's complex conjugate: larger than ``fidelity`` where phases were counted
         in the wrong direction.
     residual
-        Norm of the error relative to that of the expected matrix.
+        ``|M - E| / |E|``, Frobenius norms. With ``normalise="none"`` a factor between the matrices counts: a measured
+        matrix of twice the size has the residual 1.
     error
-        (m, n) complex: measured matrix with its free phases matched, minus the expected one, both normalised.
+        (m, n) complex: ``M - E``, without ``normalise="columns"`` in the unit of the matrices.
     tvd
-        Total variation distance (n,) of the output powers of each lit input.
+        Total variation distance (n,) of the output powers of each lit input, each scaled to sum 1; neither phases nor
+        ``normalise`` matter to it. 1 where one of the two columns is dark, 0 where both are.
     output_phases, input_phases
         Phases (m,) and (n,) in rad that were added to the measured matrix's rows and columns.
     gauge, normalise
@@ -75,12 +83,13 @@ def compare_matrices(
     Parameters
     ----------
     measured, expected
-        (m, n) complex, finite, not zero.
+        (m, n) real or complex, finite, not zero, of any scale.
     gauge
         Phases that are free to differ: ``"ports"`` at every output and input (what powers cannot see), ``"inputs"``
         or ``"outputs"`` at one side, ``"global"`` one phase, ``"none"``.
     normalise
         ``"columns"`` scales every column of both to norm 1 (losses of inputs do not count); dark columns stay dark.
+        ``"none"`` leaves both as they are, and columns count by their power.
 
     Returns
     -------
@@ -90,33 +99,38 @@ def compare_matrices(
     Raises
     ------
     MatrixError
-        If shapes differ, a value is not finite, a matrix is zero, or gauge or normalisation is unknown.
+        If shapes differ, a value is no finite number, a matrix is zero, or gauge or normalisation is unknown.
     """
-    first, second = _matrix(measured), _matrix(expected)
+    first, second = _matrix("measured", measured), _matrix("expected", expected)
     if first.shape != second.shape:
         raise MatrixError(f"cannot compare matrices of shapes {first.shape} and {second.shape}")
     if gauge not in GAUGE_TEXT:
         raise MatrixError(f"unknown gauge {gauge!r}; choose {', '.join(GAUGE_TEXT)}")
     if normalise not in ("columns", "none"):
         raise MatrixError(f"unknown normalisation {normalise!r}; choose columns or none")
+    shares = [np.abs(unit_columns(matrix).T) ** 2 for matrix in (first, second)]
     if normalise == "columns":
-        first, second = _unit_columns(first), _unit_columns(second)
-    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
-    rows, columns, bound = match_phases(first, second, gauge)
-    matched = rows[:, None] * first * columns
-    fidelity = _squared(float(np.sum(second.conj() * matched).real), norm)
-    conjugate = first.conj()
-    turned = match_phases(conjugate, second, gauge)
-    mirrored = float(np.sum(second.conj() * (turned[0][:, None] * conjugate * turned[1])).real)
+        first, second = unit_columns(first), unit_columns(second)
+    # Squares of very large or small elements are no numbers any more, so all is reckoned at a largest element of 1.
+    sizes = [float(np.abs(matrix).max()) for matrix in (first, second)]
+    start, goal = first / sizes[0], second / sizes[1]
+    norm = float(np.linalg.norm(start) * np.linalg.norm(goal))
+    rows, columns, bound = match_phases(start, goal, gauge)
+    matched = rows[:, None] * start * columns
+    fidelity = _squared(float(np.sum(goal.conj() * matched).real), norm)
+    conjugate = start.conj()
+    turned = match_phases(conjugate, goal, gauge)
+    mirrored = float(np.sum(goal.conj() * (turned[0][:, None] * conjugate * turned[1])).real)
     upper = max(_squared(bound, norm), fidelity)
-    error = matched - second
+    larger = max(sizes)
+    apart = np.linalg.norm(matched * (sizes[0] / larger) - goal * (sizes[1] / larger))
     return MatrixComparison(
         fidelity=fidelity,
         upper_bound=upper,
         conjugate_fidelity=_squared(mirrored, norm),
-        residual=float(np.linalg.norm(error) / np.linalg.norm(second)),
-        error=error,
-        tvd=total_variation(np.abs(first.T) ** 2, np.abs(second.T) ** 2),
+        residual=float(apart / np.linalg.norm(goal)) * (larger / sizes[1]),
+        error=matched * sizes[0] - second,
+        tvd=total_variation(*shares),
         output_phases=np.angle(rows),
         input_phases=np.angle(columns),
         gauge=gauge,
@@ -226,22 +240,21 @@ def _squared(overlap: float, norm: float) -> float:
     return cosine * cosine
 
 
-def _matrix(values: ArrayLike) -> ComplexArray:
-    try:
-        array = np.asarray(values, dtype=np.complex128)
-    except (TypeError, ValueError) as error:
-        raise MatrixError(f"expected a matrix of numbers: {error}") from error
+def _matrix(name: str, values: ArrayLike) -> ComplexArray:
+    array = complexes(name, values, MatrixError)
     if array.ndim != 2 or array.size == 0:
-        raise MatrixError(f"expected a matrix (m, n), got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise MatrixError("the matrix holds NaN or Inf; every element must be finite")
-    largest = np.abs(array).max()
+        raise MatrixError(f"{name} must be a matrix (m, n), got shape {array.shape}")
+    with np.errstate(over="ignore"):
+        largest = np.abs(array).max()
+    if not np.isfinite(largest):
+        raise MatrixError(f"the {name} matrix holds NaN, Inf or masked elements; every element must be finite")
     if largest == 0.0:
-        raise MatrixError("cannot compare with a matrix that is zero")
+        raise MatrixError(f"cannot compare with a matrix that is zero: the {name} one is")
     return array
 
 
-def _unit_columns(matrix: ComplexArray) -> ComplexArray:
+def unit_columns(matrix: ComplexArray) -> ComplexArray:
+    """Scale every column to norm 1; dark ones stay dark."""
     largest = np.abs(matrix).max(axis=0)
     scaled = matrix / np.where(largest > 0.0, largest, 1.0)
     norm = np.linalg.norm(scaled, axis=0)

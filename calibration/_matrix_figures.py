@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calibration._arrays import complexes
 from calibration._matrix import Gauge
-from calibration._matrix_compare import Normalise, compare_matrices
+from calibration._matrix_compare import Normalise, compare_matrices, unit_columns
 from calibration._session import Array
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ def matrix_figure(
     from matplotlib.figure import Figure
 
     result = compare_matrices(measured, expected, gauge, normalise)
-    wanted = np.asarray(expected, complex)
+    wanted = complexes("expected", expected)
     if normalise == "columns":
-        norm = np.linalg.norm(wanted, axis=0)
-        wanted = wanted / np.where(norm > 0.0, norm, 1.0)
+        wanted = unit_columns(wanted)
     found = wanted + result.error
     largest = float(max(np.abs(wanted).max(), np.abs(found).max()))
     figure = Figure(figsize=(11.0, 6.8), layout="constrained")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration._matrix import ComplexArray
 from calibration._session import Array
@@ -49,12 +50,22 @@ class InputFit:
     heats: int
     noise: NoiseModel
 
-    def part(self, which: slice) -> "InputFit":
+    def part(self, which: NDArray[np.intp]) -> "InputFit":
         """Return some of the settings."""
         return replace(
             self, matrices=self.matrices[which], fields=self.fields[which], readings=self.readings[which],
             features=self.features[which],
         )  # fmt: skip
+
+    def coherent(self) -> NDArray[np.bool_]:
+        """Tell which valid readings (B, n) depend on the input phases: light of several inputs beats in them.
+
+        The beat is larger than the noise. All others are predicted alike whatever the phases, and tell nothing of them.
+        """
+        size = np.abs(self.matrices * self.fields[:, None, :])
+        alone = np.sum(size**2, axis=-1)
+        beat = size.sum(axis=-1) ** 2 - alone
+        return np.asarray(np.isfinite(self.readings) & (beat > self.noise.sigma(alone)))
 
     def constant(self) -> "InputFit":
         """Return the same with phases that do not depend on heat."""
@@ -95,7 +106,7 @@ def with_learned_widths(data: InputFit, solution: Array) -> InputFit:
     """Scale the prior of heat on the inputs to what the data say of its size (empirical Bayes).
 
     The sum of squares of the coefficients over their prior widths is compared with the number of coefficients that the
-    data determine.
+    data determine; data that determine less than one say nothing of it.
     """
     heats = data.heats
     if not heats:
@@ -105,10 +116,35 @@ def with_learned_widths(data: InputFit, solution: Array) -> InputFit:
     within = np.einsum("ifkf->fik", posterior.reshape(inputs, features, inputs, features)[:, :heats, :, :heats])
     undetermined = float(np.einsum("fik,fki->", data.prior[:heats], within))
     determined = inputs * heats - undetermined
+    if determined < 1.0:
+        return data
     coefficients = solution[1:, 1 : heats + 1]
     size = float(np.einsum("if,fik,kf->", coefficients, data.prior[:heats], coefficients))
-    scale = np.clip(size / max(determined, 1.0), *_WIDTH_SCALES)
+    scale = np.clip(size / determined, *_WIDTH_SCALES)
     return replace(data, prior=np.concatenate([data.prior[:heats] / scale, data.prior[heats:]]))
+
+
+def heat_learned(data: InputFit, covariance: Array) -> float:
+    """Return by how much readings narrowed the best known coefficient of heat: 0 not at all, 1 to nothing.
+
+    Parameters
+    ----------
+    data
+        What was fitted.
+    covariance
+        Posterior covariance of all coefficients, in the order of `fit_weight`.
+
+    Returns
+    -------
+    float
+        Largest part of a coefficient's prior standard deviation that is gone; 1 if none was fitted.
+    """
+    if not data.heats:
+        return 1.0
+    inputs = data.fields.shape[1] - 1
+    prior = np.diagonal(np.linalg.inv(data.prior[: data.heats]), axis1=1, axis2=2).T
+    left = np.diagonal(covariance)[inputs:].reshape(inputs, -1)[:, : data.heats]
+    return float(1.0 - np.sqrt(np.min(left / prior)))
 
 
 def fit_weight(data: InputFit, solution: Array) -> Array:

@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from calibration._matrix import ComplexArray
+from calibration._arrays import complexes, fits, floats, heater_powers
+from calibration._checks import require_whole
+from calibration._matrix import MAX_CHI, ComplexArray
 from calibration._matrix_input_fit import (
     InputFit,
     fit_input_phases,
     fit_weight,
+    heat_learned,
     predicted_powers,
     with_learned_widths,
 )
@@ -31,7 +34,10 @@ MAX_HELD_OUT_CHI = 1.5
 """Largest rms deviation of held-out coherent readings over their noise with which input phases are good."""
 MAX_PHASE_SIGMA = 0.05
 """Largest standard deviation in rad of an input phase, at the mean powers of the data, with which it is good."""
+MIN_HEAT_LEARNED = 0.1
+"""Part of its prior standard deviation by which readings must narrow at least one coefficient of heat on the inputs."""
 HELD_OUT_SHARE = 0.2
+"""Share of the settings with coherent readings, the last ones, that a first fit does not see."""
 _OWN_SIGMA, _CROSSTALK_SIGMA, _DECAY_PITCHES, _FAR_SIGMA = 0.05, 0.02, 1.5, 1e-5
 """Prior widths: a heater's own efficiency, heat at one pitch, distance over which it falls by e, and far away.
 
@@ -69,14 +75,17 @@ class InputPhases:
     twin
         The given twin with all this in its own terms.
     chi
-        Rms residual over noise of all readings.
+        Rms residual over noise of all coherent readings: those in which light of several inputs beats by more than the
+        noise. All others are the same whatever the input phases, and take no part in any verdict.
     held_out_chi
-        Rms deviation over noise of the readings that a first fit did not see.
+        Rms deviation over noise of the coherent readings that a first fit did not see.
     before_chi
-        Rms deviation over noise of all readings from the given twin.
+        Rms deviation over noise of all coherent readings from the given twin.
     verdict
-        "good", "partial" if some input phases are known less well than `MAX_PHASE_SIGMA`, or "poor" if held-out
-        readings are missed.
+        "poor" if coherent readings are missed: held-out ones by more than `MAX_HELD_OUT_CHI` times their noise, or all
+        of them after the fit by more than `MAX_CHI` (2.0) times; "partial" if some input phases are known less well
+        than `MAX_PHASE_SIGMA`, or no heater's heat on the inputs better than beforehand (`MIN_HEAT_LEARNED`), so that
+        the phases hold at powers like the data's only; else "good".
     reason
         Why it is not good, or an empty string.
     """
@@ -133,7 +142,7 @@ def find_input_phases(
 
     Maximum a posteriori; the prior of the inputs' crosstalk is what heat that spreads over neighbouring arms leaves
     open when all that single inputs show is known, in a size that is learned from the data. A first fit without the
-    last `HELD_OUT_SHARE` of the readings is judged by them; the final one has all.
+    last `HELD_OUT_SHARE` of the settings with coherent readings is judged by them; the final one has all.
 
     Parameters
     ----------
@@ -146,11 +155,11 @@ def find_input_phases(
         Fields (B, n) complex that enter the ports, in units of the twin's ``input_amplitude``; two lit ports or more.
         Their phases may hold a constant of each port, which then counts as the input's phase.
     readings_w
-        Detector readings (B, n) in W, dark readings subtracted; NaN is left out.
+        Detector readings (B, n) in W, dark readings subtracted; NaN, Inf and masked ones are left out.
     noise
         Noise of a reading.
     seed
-        Seed of the random starts.
+        Seed of the random starts, a whole number of at least 0.
 
     Returns
     -------
@@ -160,11 +169,18 @@ def find_input_phases(
     Raises
     ------
     CalibrationError
-        If the chip has modulators or homodyne receivers, shapes do not fit, powers or fields are not finite, or there
-        are fewer valid readings than twice the input phases.
+        If the chip has modulators or homodyne receivers, arguments are no numbers, shapes do not fit, powers or fields
+        are not finite, a power is negative, or there are fewer coherent readings than twice the input phases.
     """
-    powers, lit, readings = np.asarray(power_w, float), np.asarray(fields, np.complex128), np.asarray(readings_w, float)
-    _check(twin, powers, lit, readings)
+    require_whole("seed", seed, 0)
+    powers, lit = _checked(twin, power_w, fields)
+    readings = floats("readings_w", readings_w)
+    if readings.shape != lit.shape:
+        raise CalibrationError(
+            f"powers (B, H), fields (B, n) and readings (B, n) do not fit together: {powers.shape}, {lit.shape} and "
+            f"{readings.shape}"
+        )
+    readings = np.where(np.isfinite(readings), readings, np.nan)
     effect = input_effect(twin.layout)
     heaters, prior = _crosstalk_prior(twin.layout, effect)
     bent, bent_prior = _curvature_prior(twin, effect)
@@ -175,22 +191,23 @@ def find_input_phases(
         _matrices(twin, powers), lit * twin.input_amplitude, readings, np.insert(heats - mean, 0, 1.0, axis=1),
         np.concatenate([prior, bent_prior]), len(heaters), noise,
     )  # fmt: skip
-    train = len(powers) - max(1, round(HELD_OUT_SHARE * len(powers)))
+    train, kept_out = _split(fit_data)
     before = _chi(fit_data, np.zeros((twin.ports, heats.shape[1] + 1)))
-    first, _ = _learned(fit_data.part(slice(0, train)), seed, None)
-    held_out = _chi(fit_data.part(slice(train, None)), first)
+    first, _ = _learned(fit_data.part(train), seed, None)
+    held_out = _chi(fit_data.part(kept_out), first)
     solution, weighted = _learned(fit_data, seed, first)
+    chi = _chi(fit_data, solution)
     covariance = np.asarray(np.linalg.inv(fit_weight(weighted, solution)), dtype=np.float64)
     crosstalk, curvature = np.zeros((twin.ports, len(twin.offset))), np.zeros(len(twin.offset))
     crosstalk[:, heaters] = solution[:, 1 : len(heaters) + 1]
     curvature[bent] = np.diagonal(effect.T[bent] @ solution[:, len(heaters) + 1 :])
     offset = solution[:, 0] - solution[:, 1:] @ mean
     sigma = np.concatenate([[0.0], np.sqrt(np.diagonal(covariance)[: twin.ports - 1])])
-    verdict, reason = _judge(held_out, sigma)
+    verdict, reason = _judge(held_out, chi, sigma, max(heat_learned(data, covariance) for data in (fit_data, weighted)))
     corrected = _corrected(twin, effect, offset, crosstalk, curvature)
     return InputPhases(
         np.angle(np.exp(1j * offset)), crosstalk, curvature, sigma, covariance, heaters, bent, corrected,
-        _chi(fit_data, solution), held_out, before, verdict, reason,
+        chi, held_out, before, verdict, reason,
     )  # fmt: skip
 
 
@@ -205,32 +222,49 @@ def coherent_readings(twin: TwinParameters, power_w: ArrayLike, fields: ArrayLik
         Heater powers (B, H) in W.
     fields
         Fields (B, n) complex that enter the ports, in units of the twin's ``input_amplitude``.
+
+    Raises
+    ------
+    CalibrationError
+        If the chip has modulators or homodyne receivers, arguments are no numbers, shapes do not fit, powers or fields
+        are not finite, or a power is negative.
     """
-    entering = np.asarray(fields, np.complex128) * twin.input_amplitude
-    outputs = (_matrices(twin, np.asarray(power_w, float)) @ entering[:, :, None])[:, :, 0]
+    powers, lit = _checked(twin, power_w, fields)
+    outputs = (_matrices(twin, powers) @ (lit * twin.input_amplitude)[:, :, None])[:, :, 0]
     return np.asarray(np.abs(outputs) ** 2)
 
 
-def _check(twin: TwinParameters, powers: Array, fields: ComplexArray, readings: Array) -> None:
+def _checked(twin: TwinParameters, power_w: ArrayLike, fields: ArrayLike) -> tuple[Array, ComplexArray]:
+    """Return powers (B, H) and fields (B, n) of a chip without modulators and with power detectors."""
     if not twin.layout.bare:
         raise CalibrationError(
-            "input phases are found for chips without modulators and with power detectors; on others the input "
+            "coherent readings are those of chips without modulators and with power detectors; on others the input "
             "modulators' phases are in the twin already"
         )
-    count, n, heaters = len(powers), twin.ports, len(twin.offset)
-    if powers.shape != (count, heaters) or fields.shape != (count, n) or readings.shape != (count, n):
+    powers, lit = heater_powers("power_w", power_w, ("B", "H")), complexes("fields", fields)
+    if powers.shape[1] != len(twin.offset) or not fits(lit, (len(powers), twin.ports)):
         raise CalibrationError(
-            f"powers (B, {heaters}), fields (B, {n}) and readings (B, {n}) do not fit together: {powers.shape}, "
-            f"{fields.shape} and {readings.shape}"
+            f"powers (B, {len(twin.offset)}) and fields (B, {twin.ports}) do not fit together: {powers.shape} and "
+            f"{lit.shape}"
         )
-    if not (np.isfinite(powers).all() and np.isfinite(fields).all()):
-        raise CalibrationError("powers or fields hold NaN or Inf")
-    lit = (np.abs(fields) > 0.0).sum(axis=1) > 1
-    valid = int(np.isfinite(readings[lit]).sum())
-    if valid < 2 * (n - 1):
+    if not np.isfinite(lit).all():
+        raise CalibrationError("fields hold NaN or Inf, or are masked; leave such settings out")
+    return powers, lit
+
+
+def _split(data: InputFit) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the settings of a first fit, and those that judge it: the last ones with coherent readings."""
+    coherent, phases = data.coherent(), data.fields.shape[1] - 1
+    telling = np.flatnonzero(coherent.any(axis=1))
+    if coherent.sum() < 2 * phases or not len(telling):
         raise CalibrationError(
-            f"{valid} valid readings with light in two ports or more do not determine {n - 1} input phases; take more"
+            f"{int(coherent.sum())} valid readings in which light of two ports or more beats by more than the noise do "
+            f"not determine {phases} input phases; take more"
         )
+    if len(telling) < 2:
+        raise CalibrationError("all coherent readings are of one setting, and none are left to judge by; take more")
+    kept_out = telling[-max(1, round(HELD_OUT_SHARE * len(telling))) :]
+    return np.setdiff1d(np.arange(len(coherent)), kept_out), kept_out
 
 
 def _matrices(twin: TwinParameters, powers: Array) -> ComplexArray:
@@ -281,9 +315,10 @@ def _curvature_prior(twin: TwinParameters, effect: Array) -> tuple[NDArray[np.in
 
 
 def _chi(data: InputFit, solution: Array) -> float:
+    """Rms deviation of coherent readings over their noise."""
     predicted = predicted_powers(data, solution)
-    deviation = (predicted - data.readings) / data.noise.sigma(predicted)
-    return float(np.sqrt(np.nanmean(deviation**2)))
+    deviation = ((predicted - data.readings) / data.noise.sigma(predicted))[data.coherent()]
+    return float(np.sqrt(np.mean(deviation**2)))
 
 
 def _learned(data: InputFit, seed: int, start: Array | None) -> tuple[Array, InputFit]:
@@ -295,20 +330,25 @@ def _learned(data: InputFit, seed: int, start: Array | None) -> tuple[Array, Inp
     return solution, data
 
 
-def _judge(held_out: float, sigma: Array) -> tuple[Literal["good", "partial", "poor"], str]:
-    reasons = []
-    if not held_out <= MAX_HELD_OUT_CHI:
-        reasons.append(
-            f"held-out coherent readings are missed by {held_out:.3g} times their noise ({MAX_HELD_OUT_CHI:g} allowed)"
-            ": take more readings, or calibrate single inputs better"
+def _judge(
+    held_out: float, chi: float, sigma: Array, heat: float
+) -> tuple[Literal["good", "partial", "poor"], str]:  # fmt: skip
+    missed, vague = [], []
+    for value, limit, name in ((held_out, MAX_HELD_OUT_CHI, "held-out"), (chi, MAX_CHI, "fitted")):
+        if not value <= limit:
+            missed.append(f"{name} coherent readings are missed by {value:.3g} times their noise ({limit:g} allowed)")
+    if missed:
+        missed[-1] += ": take more readings, or calibrate single inputs better"
+    unsure = np.flatnonzero(~(sigma <= MAX_PHASE_SIGMA)).tolist()
+    if unsure:
+        names = ", ".join(f"{i} ({min(sigma[i], np.pi):.2g} rad)" for i in unsure)
+        vague.append(f"phases of inputs {names} are known worse than {MAX_PHASE_SIGMA:g} rad: light them with others")
+    if not heat >= MIN_HEAT_LEARNED:
+        vague.append(
+            "readings tell nothing of the heat on the inputs, so that the phases hold at powers like these only: vary "
+            "the powers of all heaters"
         )
-    vague = np.flatnonzero(~(sigma <= MAX_PHASE_SIGMA)).tolist()
-    if vague:
-        names = ", ".join(f"{i} ({min(sigma[i], np.pi):.2g} rad)" for i in vague)
-        reasons.append(f"phases of inputs {names} are known worse than {MAX_PHASE_SIGMA:g} rad: light them with others")
-    if not held_out <= MAX_HELD_OUT_CHI:
-        return "poor", "; ".join(reasons)
-    return ("partial" if reasons else "good"), "; ".join(reasons)
+    return "poor" if missed else "partial" if vague else "good", "; ".join(missed + vague)
 
 
 def _corrected(

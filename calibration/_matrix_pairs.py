@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibration._arrays import floats
+from calibration._checks import require_whole
 from calibration._matrix import MAX_ELEMENT_SIGMA, UNKNOWN_PHASE_RMS
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
@@ -38,10 +40,13 @@ def plan_pairs(single_w: ArrayLike, noise: NoiseModel, steps: int = 4, most: int
     Raises
     ------
     CalibrationError
-        If powers are not finite, or ``most`` is too small for a tree.
+        If powers are no finite numbers, ``steps`` or ``most`` no whole ones, or ``most`` is too small for a tree.
     """
-    power = np.asarray(single_w, float)
-    if power.ndim != 2 or not np.isfinite(power).all():
+    power = floats("single_w", single_w)
+    require_whole("steps", steps, 1)
+    if most is not None:
+        require_whole("most", most, 0)
+    if power.ndim != 2 or power.size == 0 or not np.isfinite(power).all():
         raise CalibrationError(f"powers of single inputs must be finite (inputs, outputs), got shape {power.shape}")
     n = len(power)
     limit = 2 * (n - 1) if most is None else most

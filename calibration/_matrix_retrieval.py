@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calibration._arrays import complexes, floats
+from calibration._checks import require_whole
 from calibration._matrix import ComplexArray, TransferMatrix, judge
 from calibration._matrix_rows import element_sigmas, power_sigmas, refine_rows, row_covariances, row_powers
 from calibration._session import Array
@@ -26,7 +28,15 @@ def fewest_inputs(ports: int) -> int:
 
 
 def generic_fields(ports: int, count: int, rng: np.random.Generator) -> ComplexArray:
-    """Draw input fields (count, n): moduli uniform in 0.2 to 1, phases over the circle."""
+    """Draw input fields (count, n): moduli uniform in 0.2 to 1, phases over the circle.
+
+    Raises
+    ------
+    CalibrationError
+        If ``ports`` is no whole number of at least 1, or ``count`` none of at least 0.
+    """
+    require_whole("ports", ports, 1)
+    require_whole("count", count, 0)
     size = rng.uniform(0.2, 1.0, (count, ports))
     return np.asarray(size * np.exp(2j * np.pi * rng.random((count, ports))))
 
@@ -53,7 +63,7 @@ def matrix_from_generic_inputs(
         Number of inputs, the last ones, that are held out; None means an eighth of them if
         4n - 4 are left, and at least 2.
     seed
-        Seed of the random starts.
+        Seed of the random starts, a whole number of at least 0.
 
     Returns
     -------
@@ -63,13 +73,19 @@ def matrix_from_generic_inputs(
     Raises
     ------
     CalibrationError
-        If shapes do not fit, values are not finite, there are fewer inputs than 4n - 4 and the held-out ones, they do
-        not span all ports, or their phases lie on one line, so that the complex conjugate explains them as well.
+        If shapes do not fit, values are no finite numbers, there are fewer inputs than 4n - 4 and the held-out ones,
+        they do not span all ports, or their phases lie on one line, so that the complex conjugate explains them too.
     """
-    inputs, power = np.asarray(fields, np.complex128), np.asarray(power_w, np.float64)
-    spare = len(inputs) - fewest_inputs(inputs.shape[-1])
-    kept_out = max(2, min(len(inputs) // 8, spare)) if held_out is None else held_out
-    _check(inputs, power, kept_out)
+    inputs, power = complexes("fields", fields), floats("power_w", power_w)
+    require_whole("seed", seed, 0)
+    _check_shapes(inputs, power)
+    if held_out is None:
+        spare = len(inputs) - fewest_inputs(inputs.shape[1])
+        kept_out = max(2, min(len(inputs) // 8, spare))
+    else:
+        require_whole("held_out", held_out, 0)
+        kept_out = held_out
+    _check(inputs, kept_out)
     train = len(inputs) - kept_out
     rng = np.random.default_rng(seed)
     rows, rivals = _solve(inputs[:train], power[:train], noise, rng)
@@ -85,15 +101,18 @@ def matrix_from_generic_inputs(
     return judge(fit.rows, sigma, "outputs", method, chi, objection)
 
 
-def _check(fields: ComplexArray, power_w: Array, held_out: int) -> None:
+def _check_shapes(fields: ComplexArray, power_w: Array) -> None:
     if fields.ndim != 2 or power_w.ndim != 2 or len(fields) != len(power_w) or 0 in (*fields.shape, *power_w.shape):
         raise CalibrationError(
             f"fields (B, n) and powers (B, m) need one row an input vector, got {fields.shape} and {power_w.shape}"
         )
     if not (np.isfinite(fields).all() and np.isfinite(power_w).all()):
-        raise CalibrationError("fields or powers hold NaN or Inf; leave invalid readings out")
+        raise CalibrationError("fields or powers hold NaN or Inf, or are masked; leave invalid readings out")
+
+
+def _check(fields: ComplexArray, held_out: int) -> None:
     n = fields.shape[1]
-    if held_out < 0 or len(fields) - held_out < fewest_inputs(n):
+    if len(fields) - held_out < fewest_inputs(n):
         raise CalibrationError(
             f"{len(fields)} inputs, {held_out} of them held out, do not determine rows of {n} elements: "
             f"{fewest_inputs(n)} are needed besides the held-out ones"

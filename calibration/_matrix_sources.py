@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from calibration._arrays import complexes, heater_powers, number
 from calibration._matrix import ComplexArray, Gauge, TransferMatrix, judge
 from calibration._matrix_compare import match_phases
 from calibration._session import Array
@@ -37,22 +38,25 @@ def matrix_from_fields(fields: ArrayLike, outputs: ArrayLike, sigma: float, *, g
     Raises
     ------
     CalibrationError
-        If shapes do not fit, values are not finite, sigma is not positive, or the input fields do not span all ports.
+        If shapes do not fit, values are no finite numbers, sigma is not positive, or the input fields do not span all
+        ports.
     """
-    inputs, read = np.asarray(fields, np.complex128), np.asarray(outputs, np.complex128)
+    inputs, read, noise = complexes("fields", fields), complexes("outputs", outputs), number("sigma", sigma)
     if inputs.ndim != 2 or read.ndim != 2 or len(inputs) != len(read) or 0 in (*inputs.shape, *read.shape):
         raise CalibrationError(f"fields (B, n) and outputs (B, m) do not fit together: {inputs.shape} and {read.shape}")
-    if not (np.isfinite(inputs).all() and np.isfinite(read).all() and 0.0 < sigma < np.inf):
-        raise CalibrationError("fields hold NaN or Inf, or sigma is not positive; leave invalid readings out")
+    if not (np.isfinite(inputs).all() and np.isfinite(read).all() and 0.0 < noise < np.inf):
+        raise CalibrationError(
+            "fields or outputs hold NaN or Inf or are masked, or sigma is not positive; leave invalid readings out"
+        )
     values = np.linalg.svd(inputs, compute_uv=False)
     if len(inputs) < inputs.shape[1] or values[-1] < _RANK * values[0]:
         raise CalibrationError("the input fields do not span all ports: some combination of inputs is never lit")
     inverse = np.linalg.pinv(inputs)
     matrix = (inverse @ read).T
-    spread = sigma * np.linalg.norm(inverse, axis=1)
+    spread = noise * np.linalg.norm(inverse, axis=1)
     residual = read - inputs @ matrix.T
     freedom = 2 * (residual.size - matrix.size)
-    chi = float(np.linalg.norm(residual) / sigma / np.sqrt(freedom)) if freedom else float("nan")
+    chi = float(np.linalg.norm(residual) / noise / np.sqrt(freedom)) if freedom else float("nan")
     sigmas = np.broadcast_to(spread[None, :, None], (*matrix.shape, 2)).copy()
     return judge(matrix, sigmas, gauge, f"homodyne fields of {len(inputs)} inputs", chi)
 
@@ -79,10 +83,10 @@ def matrix_from_repeats(
     Raises
     ------
     CalibrationError
-        If there are fewer than two, or a value is not finite.
+        If there are fewer than two, or a value is no finite number.
     """
-    stack = np.asarray(matrices, np.complex128)
-    if stack.ndim != 3 or len(stack) < 2 or not np.isfinite(stack).all():
+    stack = complexes("matrices", matrices)
+    if stack.ndim != 3 or len(stack) < 2 or stack.size == 0 or not np.isfinite(stack).all():
         raise CalibrationError(f"give at least two finite matrices (R, m, n) of one shape, got shape {stack.shape}")
     return _averaged(stack, gauge, f"{method}, {len(stack)} times", np.sqrt(1.0 / len(stack)))
 
@@ -91,8 +95,13 @@ def twin_matrix(parameters: TwinParameters, power_w: ArrayLike) -> ComplexArray:
     """Complex matrix (n, n) of a twin's mesh inputs to its receivers at heater powers (H,) in W.
 
     Field per field that enters the mesh: gains of detectors and what is before the mesh are not in it.
+
+    Raises
+    ------
+    CalibrationError
+        If powers are no numbers, not finite, negative, or not one for each heater.
     """
-    phases = torch.as_tensor(parameters.phases(np.asarray(power_w, float))[None])
+    phases = torch.as_tensor(parameters.phases(heater_powers("power_w", power_w, (len(parameters.offset),)))[None])
     with torch.no_grad():
         matrix = ChipModel.from_parameters(parameters).transfer_matrix(phases)[0].numpy()
     return np.asarray(matrix, dtype=np.complex128)
@@ -120,7 +129,7 @@ def matrix_from_twin(
     Raises
     ------
     CalibrationError
-        If there is no twin.
+        If there is no twin, or powers are no numbers, not finite, negative, or not one for each heater.
     """
     samples = [twins] if isinstance(twins, TwinParameters) else list(twins)
     if not samples:

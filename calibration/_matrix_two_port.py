@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibration._arrays import complexes, floats, integers
 from calibration._matrix import MAX_CHI, ComplexArray, TransferMatrix, judge
 from calibration._matrix_rows import element_sigmas, refine_rows, row_covariances
 from calibration._session import Array
@@ -66,15 +67,15 @@ def matrix_from_two_port(
     Raises
     ------
     CalibrationError
-        If shapes do not fit, values are not finite, or a pair has fewer than `MIN_STEPS` different phases or phases on
-        one line (0 and pi), which cannot tell the matrix from its complex conjugate.
+        If shapes do not fit, values are no finite numbers, or a pair has fewer than `MIN_STEPS` different phases or
+        phases on one line (0 and pi), which cannot tell the matrix from its complex conjugate.
     """
-    single, fringes = np.asarray(single_w, float), np.asarray(fringes_w, float)
-    pair, phase = np.asarray(pairs), np.asarray(phases, float)
+    single, fringes = floats("single_w", single_w), floats("fringes_w", fringes_w)
+    pair, phase = integers("pairs", pairs), floats("phases", phases)
     _check(single, pair, phase, fringes)
     n, m = single.shape
     readings = np.concatenate([single, fringes.reshape(-1, m)])
-    actual = ideal_fields(n, pair, phase) if fields is None else np.asarray(fields, complex)
+    actual = ideal_fields(n, pair, phase) if fields is None else complexes("fields", fields)
     if actual.shape != (len(readings), n) or not np.isfinite(actual).all():
         raise CalibrationError(f"fields must be finite and have shape {(len(readings), n)}, got {actual.shape}")
     lit = np.abs(np.diagonal(actual[:n]))
@@ -108,16 +109,14 @@ def _check(single: Array, pairs: NDArray[np.intp], phases: Array, fringes: Array
     if single.ndim != 2 or single.size == 0:
         raise CalibrationError(f"powers of single inputs must be (inputs, outputs), got shape {single.shape}")
     n, m = single.shape
-    count = len(pairs)
+    count = pairs.shape[0] if pairs.ndim == 2 else -1
     if phases.ndim != 2 or pairs.shape != (count, 2) or len(phases) != count or fringes.shape != (*phases.shape, m):
         raise CalibrationError(
             f"pairs (P, 2), phases (P, S) and fringes (P, S, {m}) do not fit together: {pairs.shape}, {phases.shape} "
             f"and {fringes.shape}"
         )
     if not (np.isfinite(single).all() and np.isfinite(phases).all() and np.isfinite(fringes).all()):
-        raise CalibrationError("powers or phases hold NaN or Inf; leave invalid readings out")
-    if not np.issubdtype(pairs.dtype, np.integer) and count:
-        raise CalibrationError(f"pairs must be integers, got {pairs.dtype}")
+        raise CalibrationError("powers or phases hold NaN or Inf, or are masked; leave invalid readings out")
     for index, (first, second) in enumerate(pairs):
         if first == second or not (0 <= first < n and 0 <= second < n):
             raise CalibrationError(

@@ -113,7 +113,7 @@ def calibrate_mesh(
     CalibrationError
         If the start fails, the budget does not leave room for random settings, or a fit diverges.
     """
-    start = _started(probe, rng, noise, budget - held_out, progress)
+    start = find_good_start(probe, rng, noise, budget - held_out, progress)
     _mention(start)
     room = budget - probe.readings - held_out
     heaters = len(probe.layout.heaters)
@@ -143,7 +143,7 @@ def calibrate_mesh(
     return MeshCalibration(fit, start, noise, data, residual, tvd, expected, posterior.heater_sigmas(samples))
 
 
-def _started(
+def find_good_start(
     probe: Probe, rng: np.random.Generator, noise: NoiseModel, most: int, progress: Progress
 ) -> Start:  # fmt: skip
     """Find a start; one that fails or predicts poorly is tried again with other settings while readings last.

@@ -10,15 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibration._arrays import floats, integers, number
 from calibration._session import Array
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics import ChipLayout
 
 _Ports = NDArray[np.intp]
 _SHOWN = 5
+_POWERS, _LIT = "power_w (heater powers)", "lit (lit ports)"
 
 
-def real_array(values: ArrayLike, what: str, remedy: str) -> Array:
+def real_array(values: ArrayLike, what: str) -> Array:
     """Return real numbers as an array of float64.
 
     Parameters
@@ -27,15 +29,14 @@ def real_array(values: ArrayLike, what: str, remedy: str) -> Array:
         An array, or what numpy makes one of.
     what
         Its name for messages.
-    remedy
-        What to do with values that are no real numbers.
 
     Raises
     ------
     CalibrationError
-        If it is ragged, masked somewhere, or of bool, complex numbers, text or objects.
+        If it is masked somewhere, or `floats` takes it for none.
     """
-    return np.asarray(_plain(values, what, "fiu", "real numbers", remedy), dtype=np.float64)
+    _require_unmasked(values, what)
+    return floats(what, values)
 
 
 def port_array(lit: ArrayLike) -> _Ports:
@@ -46,25 +47,19 @@ def port_array(lit: ArrayLike) -> _Ports:
     CalibrationError
         If they are no integers, or not one a row.
     """
-    ports = _plain(lit, "lit ports", "iu", "integers", "give the number of the lit port of each reading, from 0")
+    _require_unmasked(lit, _LIT)
+    ports = integers(_LIT, lit)
     if ports.ndim != 1:
-        raise CalibrationError(f"lit ports have shape {ports.shape}; give one port a reading: a shape (readings,)")
-    return np.asarray(ports, dtype=np.intp)
+        raise CalibrationError(f"{_LIT} have shape {ports.shape}; give one port a reading: a shape (readings,)")
+    return ports
 
 
-def _plain(values: ArrayLike, what: str, kinds: str, wanted: str, remedy: str) -> NDArray[Any]:  # Any: not known yet
+def _require_unmasked(values: ArrayLike, what: str) -> None:
     if np.ma.is_masked(values):
         raise CalibrationError(
             f"{what} hold masked values; leave those rows out, or write NaN where a detector reading is invalid "
             "(array.filled(numpy.nan))"
         )
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise CalibrationError(f"{what} are no array of {wanted} ({error}); {remedy}") from error
-    if array.size and array.dtype.kind not in kinds:
-        raise CalibrationError(f"{what} are of type {array.dtype}, not {wanted}; {remedy}")
-    return array
 
 
 def rows_of_readings(power_w: ArrayLike, lit: ArrayLike, readings_w: ArrayLike) -> tuple[Array, _Ports, Array]:
@@ -75,8 +70,8 @@ def rows_of_readings(power_w: ArrayLike, lit: ArrayLike, readings_w: ArrayLike) 
     CalibrationError
         If one of them is none, or their shapes do not go together.
     """
-    power, ports = real_array(power_w, "heater powers", "give powers in W"), port_array(lit)
-    readings = real_array(readings_w, "readings", "give powers in W, NaN where a reading is invalid")
+    power, ports = real_array(power_w, _POWERS), port_array(lit)
+    readings = real_array(readings_w, "readings_w (readings)")
     count = len(ports)
     if power.ndim != 2 or readings.ndim != 2 or not len(power) == len(readings) == count:
         raise CalibrationError(
@@ -100,7 +95,7 @@ def checked_settings(power_w: ArrayLike, lit: ArrayLike, layout: ChipLayout) -> 
             f"this is for bare meshes (inputs = 'ports', receivers = 'power'), and the chip has inputs = "
             f"{layout.inputs!r}, receivers = {layout.receivers!r}; use fit_twin and residual_over_noise"
         )
-    power, ports = real_array(power_w, "heater powers", "give powers in W"), port_array(lit)
+    power, ports = real_array(power_w, _POWERS), port_array(lit)
     wanted = (len(ports), len(layout.heaters))
     if power.shape != wanted:
         raise CalibrationError(
@@ -189,14 +184,12 @@ def require_one_of(names: Collection[str], known: Collection[str], what: str) ->
 
 def require_limits(max_power_w: ArrayLike, max_total_power_w: float, heaters: int) -> Array:
     """Return the largest powers (H,) in W of heaters; refuse other shapes, negative ones and NaN."""
-    largest = real_array(max_power_w, "largest heater powers", "give powers in W")
-    if largest.shape != (heaters,):
-        raise CalibrationError(
-            f"largest heater powers have shape {largest.shape}, and {heaters} heaters need ({heaters},)"
-        )
-    _require_each("the largest power", largest, largest >= 0.0, "W", "0 or more")
-    if not max_total_power_w > 0.0:
-        raise CalibrationError(f"the largest total power must be above 0 W, got {max_total_power_w!r}")
+    largest = real_array(max_power_w, "max_power_w (largest heater powers)")
+    if largest.shape != (heaters,) or not heaters:
+        raise CalibrationError(f"max_power_w has shape {largest.shape}, and {heaters} heaters need ({heaters},)")
+    _require_each("the largest power (max_power_w)", largest, largest >= 0.0, "W", "0 or more")
+    if not number("max_total_power_w (the largest total power)", max_total_power_w) > 0.0:
+        raise CalibrationError(f"max_total_power_w must be above 0 W, got {max_total_power_w!r}")
     return largest
 
 
@@ -204,7 +197,7 @@ def require_probe(max_power_w: Array, max_total_power_w: float, nominal_efficien
     """Refuse limits and nominal efficiencies (H,) that no chip of this layout has."""
     heaters = len(layout.heaters)
     require_limits(max_power_w, max_total_power_w, heaters)
-    nominal = real_array(nominal_efficiency, "nominal efficiencies", "give numbers in rad/W")
+    nominal = real_array(nominal_efficiency, "nominal efficiencies")
     if nominal.shape != (heaters,):
         raise CalibrationError(
             f"nominal efficiencies have shape {nominal.shape}, and {heaters} heaters need ({heaters},)"
@@ -214,7 +207,7 @@ def require_probe(max_power_w: Array, max_total_power_w: float, nominal_efficien
 
 def checked_answer(readings_w: ArrayLike, rows: int, ports: int, stage: str) -> Array:
     """Return what a probe answered to a sweep as an array (rows, ports), or refuse it."""
-    readings = real_array(readings_w, f"readings of {stage!r}", "give powers in W, NaN where a reading is invalid")
+    readings = real_array(readings_w, f"readings of {stage!r}")
     if readings.shape != (rows, ports):
         raise CalibrationError(
             f"the probe answered {stage!r} with readings of shape {readings.shape}; {rows} settings of a chip of "

@@ -184,7 +184,7 @@ class MeshPosterior:
         return point.predicted, np.stack([point.apply(sample) for sample in samples])
 
     def _checked(self, samples: Array) -> Array:
-        found, size = real_array(samples, "posterior samples", "take those of samples()"), self.fit.space.size
+        found, size = real_array(samples, "posterior samples"), self.fit.space.size
         if found.ndim != 2 or not len(found) or found.shape[1] != size or not np.isfinite(found).all():
             raise CalibrationError(
                 f"posterior samples have shape {found.shape}; one or more rows of {size} finite numbers are needed: "

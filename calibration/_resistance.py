@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import fdtrc, stdtrit
 
+from calibration._arrays import floats
 from optinc_hw.errors import CalibrationError
 
 MIN_POWER_SPAN = 0.1
@@ -90,8 +91,8 @@ def fit_resistance(
     current_a, voltage_v
         Readings (points,) in A and V; at least three above zero, at different powers.
     expected_ohm
-        Smallest and largest resistance in ohm that this heater can have; None accepts any. Below it a heater is
-        shorted, above it open.
+        Smallest and largest resistance in ohm that this heater can have, 0 <= smallest < largest, the largest may be
+        infinite; None accepts any. Below it a heater is shorted, above it open.
 
     Returns
     -------
@@ -101,9 +102,11 @@ def fit_resistance(
     Raises
     ------
     CalibrationError
-        If shapes differ, values are not finite, or fewer than three points at different powers carry current.
+        If shapes differ, values are no finite numbers, fewer than three points at different powers carry current, or
+        the expected resistances are no range.
     """
     current, voltage = _checked(current_a, voltage_v)
+    expected = None if expected_ohm is None else _checked_range(expected_ohm)
     free = ~_at_limit(current, voltage)
     current, voltage = current[free], voltage[free]
     kept = np.ones(len(current), dtype=bool)
@@ -115,7 +118,7 @@ def fit_resistance(
             break
         kept[worst] = False
         law = _least_squares(current[kept], voltage[kept], with_offset)
-    fit = _judge(law, current[kept], voltage[kept], expected_ohm)
+    fit = _judge(law, current[kept], voltage[kept], expected)
     return replace(fit, outliers=int((~kept).sum()), limited=int((~free).sum()))
 
 
@@ -134,13 +137,15 @@ class _Law:
 
 
 def _checked(current_a: ArrayLike, voltage_v: ArrayLike) -> tuple[Array, Array]:
-    current, voltage = np.asarray(current_a, float), np.asarray(voltage_v, float)
+    current, voltage = floats("current_a", current_a), floats("voltage_v", voltage_v)
     if current.shape != voltage.shape or current.ndim != 1:
         raise CalibrationError(
             f"current and voltage must be vectors of one length, got {current.shape} and {voltage.shape}"
         )
     if not (np.isfinite(current).all() and np.isfinite(voltage).all()):
-        raise CalibrationError("current or voltage holds NaN or Inf; leave invalid readings out of the fit")
+        raise CalibrationError(
+            "current or voltage holds NaN or Inf, or is masked; leave invalid readings out of the fit"
+        )
     carrying = (current > 0.0) & (voltage > 0.0)
     if carrying.sum() < 3:
         raise CalibrationError(
@@ -154,6 +159,18 @@ def _checked(current_a: ArrayLike, voltage_v: ArrayLike) -> tuple[Array, Array]:
         )
     used = carrying | (voltage == 0.0)
     return current[used], voltage[used]
+
+
+def _checked_range(expected_ohm: tuple[float, float]) -> tuple[float, float]:
+    ends = floats("expected_ohm", expected_ohm)
+    if ends.shape != (2,):
+        raise CalibrationError(f"expected_ohm must be the smallest and the largest resistance, got shape {ends.shape}")
+    low, high = (float(end) for end in ends)
+    if not 0.0 <= low < high or low == np.inf:
+        raise CalibrationError(
+            f"expected_ohm from {low!r} to {high!r} ohm is no range; give 0 <= smallest < largest, or None for any"
+        )
+    return low, high
 
 
 def _at_limit(current: Array, voltage: Array) -> NDArray[np.bool_]:

@@ -144,11 +144,15 @@ class Session:
 
         The four phases of the local oscillator at each point cancel everything that does not beat with it.
         """
+        return self.measure_fields(self._settings(heaters, powers))
+
+    def measure_fields(self, power: Array) -> NDArray[np.complex128]:
+        """Measure complex fields (rows, n) at heater powers (rows, H) in W, whatever they are for the LO's phase."""
         n, lo = self.layout.ports, self.layout.lo
         angles = 2.0 * np.pi * np.arange(LO_STEPS) / LO_STEPS
-        settings = np.repeat(self._settings(heaters, powers), LO_STEPS, axis=0)
-        settings[:, lo] = np.tile(angles / self.efficiency[lo], len(powers))
-        readings = self.measure(settings).reshape(len(powers), LO_STEPS, 2 * n)
+        settings = np.repeat(power, LO_STEPS, axis=0)
+        settings[:, lo] = np.tile(angles / self.efficiency[lo], len(power))
+        readings = self.measure(settings).reshape(len(power), LO_STEPS, 2 * n)
         beats = readings[..., :n] - readings[..., n:]
         return np.asarray(1j * np.einsum("s,psn->pn", np.exp(1j * angles), beats) / LO_STEPS)
 

@@ -76,6 +76,7 @@ def find_phis(state: StartState, sweeps: dict[int, list[Sweep]]) -> tuple[StartF
         residuals.append(filtered.take_in(new))
         if state.meeting and column % SMOOTHED == SMOOTHED - 1 and column < mesh.depth - 1:
             filtered.smooth(parts)
+    state.progress("start_phi", mesh.depth, mesh.depth)
     last = mesh.depth - 1
     if not state.meeting:
         parts += [(joined(swept), column) for column, swept in sweeps.items() if column > DEEPEST]

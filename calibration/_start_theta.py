@@ -67,9 +67,10 @@ class _Column:
 def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
     """Measure and find the offsets of all thetas; returns the sweeps of the columns found from the outputs."""
     mesh, columns = state.probe.layout.mesh, dict[int, list[Sweep]]()
+    total = mesh.depth + (state.meeting > 0)
     for done, column in enumerate(reversed(range(state.meeting, mesh.depth))):
         cells = np.array(mesh.columns[column], dtype=np.intp)
-        state.progress("start_theta", done, mesh.depth)
+        state.progress("start_theta", done, total)
         if not len(cells):
             continue
         if column == state.meeting and column:
@@ -82,6 +83,7 @@ def find_thetas(state: StartState) -> dict[int, list[Sweep]]:
         if column == state.meeting and column:
             _join(state, work, *known)
         columns[column] = work.sweeps
+    state.progress("start_theta", total, total)
     return columns
 
 

@@ -84,8 +84,8 @@ class Settings:
     readings_w: Array
 
     def __post_init__(self) -> None:
-        power = real_array(self.power_w, "heater powers", "give powers in W")
-        readings = real_array(self.readings_w, "readings", "give powers in W")
+        power = real_array(self.power_w, "power_w (heater powers)")
+        readings = real_array(self.readings_w, "readings_w (readings)")
         if power.ndim != 2 or readings.ndim != 2 or len(power) != len(readings):
             raise CalibrationError(
                 f"heater powers and readings have shapes {power.shape} and {readings.shape}; they need a row a "

@@ -114,6 +114,51 @@ def test_a_dark_column_counts_and_is_no_division_by_zero():
     assert found.fidelity == pytest.approx(2.0 / 3.0)
 
 
+SCALES = [1e-300, 1e-160, 1e-12, 1e12, 1e160, 1e300]
+
+
+@pytest.mark.parametrize("gauge", ["none", "global", "inputs", "outputs", "ports"])
+@pytest.mark.parametrize("normalise", ["columns", "none"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_factor_common_to_all_elements_changes_no_fidelity(gauge, normalise, scale):
+    expected = unitary(4, 6) * np.array([1.0, 0.7, 0.9, 0.2])
+    measured = screens(expected, np.random.default_rng(6)) + 0.1 * unitary(4, 7)
+    found = compare_matrices(measured, expected, gauge, normalise)
+    for first, second in ((scale, 1.0), (1.0, scale), (scale, scale)):
+        scaled = compare_matrices(first * measured, second * expected, gauge, normalise)
+        for name in ("fidelity", "upper_bound", "conjugate_fidelity", "tvd", "output_phases", "input_phases"):
+            assert getattr(scaled, name) == pytest.approx(getattr(found, name), rel=1e-6, abs=1e-9), name
+        assert scaled.proven == found.proven
+        if normalise == "columns" or first == second:
+            assert scaled.residual == pytest.approx(found.residual, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_factors_of_columns_are_losses_of_inputs(scale):
+    matrix = unitary(3, 8)
+    found = compare_matrices(matrix * np.array([scale, 1.0, 1.0 / scale]), matrix)
+    assert found.fidelity == pytest.approx(1.0, abs=1e-12)
+    assert found.residual < 1e-12
+
+
+def test_what_the_numbers_of_a_comparison_mean():
+    """By hand: E = diag(1, 1), M = diag(2, 2i); sum conj(E) M = 2 + 2i, |E| |M| = sqrt(2) sqrt(8)."""
+    expected, measured = np.eye(2), np.diag([2.0, 2.0j])
+    plain = compare_matrices(measured, expected, "none", "none")
+    assert plain.fidelity == pytest.approx((2.0 / 4.0) ** 2)
+    assert plain.residual == pytest.approx(np.sqrt((1.0 + 5.0) / 2.0))
+    assert plain.error == pytest.approx(np.diag([1.0, 2.0j - 1.0]))
+    turned = compare_matrices(measured, expected, "global", "none")
+    assert turned.fidelity == pytest.approx((2.0 * np.sqrt(2.0) / 4.0) ** 2)
+    doubled = compare_matrices(2.0 * expected, expected, "ports", "none")
+    assert (doubled.fidelity, doubled.residual) == (pytest.approx(1.0), pytest.approx(1.0))
+    against = compare_matrices(-expected, expected, "none")
+    assert (against.fidelity, against.residual) == (0.0, pytest.approx(2.0))
+    assert compare_matrices(-expected, expected, "global").fidelity == pytest.approx(1.0)
+    for found in (plain, turned, doubled):
+        assert found.tvd == pytest.approx([0.0, 0.0])
+
+
 def test_tall_and_wide_matrices():
     rng, matrix = np.random.default_rng(0), unitary(6, 5)
     for part in (matrix[:4], matrix[:, :3], matrix[:1], matrix[:, :1]):
@@ -128,6 +173,10 @@ def test_tall_and_wide_matrices():
         (np.full((2, 2), np.nan), np.eye(2), "NaN"),
         (np.eye(2)[0], np.eye(2), "matrix"),
         ([["a"]], [[1.0]], "numbers"),
+        (np.eye(2), np.zeros((2, 2)), "expected one is"),
+        (np.eye(2), [[np.inf, 0.0], [0.0, 1.0]], "the expected matrix holds NaN"),
+        (np.full((2, 2), 1.7e308 * (1.0 + 1.0j)), np.eye(2), "Inf"),
+        (np.zeros((0, 2)), np.zeros((0, 2)), "matrix"),
     ],
 )
 def test_what_cannot_be_compared(first, second, message):

@@ -187,3 +187,21 @@ def test_a_resistance_that_does_not_grow_in_proportion_to_the_power_is_less_cert
     assert abs(bend) < 0.1
     assert abs(fit.resistance_ohm - 1200.0) < 3.0 * np.sqrt(fit.covariance[0, 0])
     assert np.sqrt(fit.covariance[0, 0]) > 0.1 * abs(bend) * 1200.0
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        (4000.0, 400.0), (400.0, 400.0), (-1.0, 400.0), (-np.inf, 4000.0), (np.inf, np.inf), (np.nan, 4000.0),
+        (400.0, np.nan), (400.0,), (1.0, 2.0, 3.0), (), 1200.0, "400-4000", ("400", "4000"), (400.0 + 1j, 4000.0),
+        ((1.0, 2.0), 3.0), (None, 4000.0), np.ma.array([400.0, 4000.0], mask=[True, False]),
+    ],
+)  # fmt: skip
+def test_an_expected_range_that_is_none_is_refused(expected):
+    with pytest.raises(CalibrationError, match="expected_ohm"):
+        fit_resistance(*heater(np.random.default_rng(0)), expected_ohm=expected)
+
+
+@pytest.mark.parametrize("expected", [(0.0, np.inf), [1000, 1400], np.array([1000.0, 1400.0])])
+def test_an_expected_range_may_be_open_above(expected):
+    assert fit_resistance(*heater(np.random.default_rng(0)), expected_ohm=expected).good
