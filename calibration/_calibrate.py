@@ -1,8 +1,6 @@
 """The whole calibration of a chip."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import numpy as np
 from calibration._checks import require_whole
 from calibration._homodyne_run import run_homodyne
 from calibration._journal_run import Argument
+from calibration._leaving import dark_afterwards
 from calibration._mesh_calibrate import LEAST_BUDGET, READINGS_PER_HEATER
 from calibration._mesh_run import held_out_by_default, run_mesh
 from calibration._outcome import Outcome, finish
@@ -18,7 +17,7 @@ from calibration._run_opening import begin_run, check_run_arguments
 from calibration._session import Progress
 from optinc_hw.bench import Bench, CalibrationRecord
 from optinc_hw.bench.chip_file import CHIP_FILE
-from optinc_hw.errors import CalibrationError, ConfigurationError, InstrumentError
+from optinc_hw.errors import CalibrationError, ConfigurationError
 from optinc_hw.photonics import RectangularLayout
 
 _log = logging.getLogger(__name__)
@@ -187,24 +186,3 @@ def _require_known_mesh(bench: Bench) -> None:
 def silent(stage: str, done: int, total: int) -> None:
     """Show no progress."""
     del stage, done, total
-
-
-@contextmanager
-def dark_afterwards(bench: Bench) -> Iterator[None]:
-    """Leave the chip dark and its heaters at zero, also after an error; an error on the way out is added to it."""
-    try:
-        yield
-    except BaseException as error:
-        try:
-            _darken(bench)
-        except InstrumentError as failure:
-            error.add_note(f"and the chip could not be left dark: {failure}")
-        raise
-    _darken(bench)
-
-
-def _darken(bench: Bench) -> None:
-    try:
-        bench.light(on=False)
-    finally:  # a laser that does not answer must not keep the heaters on
-        bench.set_voltages(np.zeros(len(bench.layout.heaters)))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibration._arrays import floats, integers
+from calibration._checks import require_whole
 from calibration._electrical_ground_fit import (
     FOUND_SIGMA,
     PARAMETERS,
@@ -18,6 +19,7 @@ from calibration._electrical_ground_fit import (
     mutual_grounds,
     student_bound,
 )
+from calibration._leaving import dark_afterwards
 from calibration._session import Array, Progress
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
@@ -262,9 +264,9 @@ def _verdict(
 def measure_common_ground(
     bench: Bench, rng: np.random.Generator, *, settings: int | None = None, progress: Progress | None = None
 ) -> dict[str, Array]:
-    """Read all heaters at random voltages, a third of them at zero; leaves the heaters at zero.
+    """Read all heaters at random voltages, a third of them at zero; leaves the chip dark and its heaters at zero.
 
-    Needs no light.  Voltages respect the limits of every heater and the chip's total power.
+    Needs no light, and lets none in.  Voltages respect the limits of every heater and the chip's total power.
 
     Parameters
     ----------
@@ -273,7 +275,7 @@ def measure_common_ground(
     rng
         Source of the voltages.
     settings
-        Number of settings; None takes enough to find the groups.
+        Number of settings, at least `MIN_SETTINGS`; None takes enough to find the groups.
     progress
         Called with (stage, done, total).
 
@@ -284,22 +286,26 @@ def measure_common_ground(
 
     Raises
     ------
+    CalibrationError
+        If ``settings`` is no whole number, or too small to fit anything.
     InstrumentError
-        If a driver fails.
+        If an instrument fails.
     """
+    if settings is not None:
+        require_whole("settings", settings, MIN_SETTINGS)
     heaters = len(bench.layout.heaters)
     count = heaters + 2 * SPARE_SETTINGS if settings is None else settings
     nominal_ohm = bench.description.chip.nominal.resistance_ohm
     top = np.minimum(0.8 * bench.max_power, _POWER_SHARE * bench.max_total_power)
     voltage, current = np.zeros((count, heaters)), np.zeros((count, heaters))
-    for setting in range(count):
-        power = top * rng.uniform(size=heaters) * (rng.uniform(size=heaters) > 1.0 / 3.0)
-        power *= min(1.0, _POWER_SHARE * bench.max_total_power / max(float(power.sum()), 1e-300))
-        bench.set_voltages(np.minimum(np.sqrt(power * nominal_ohm), 0.9 * bench.max_voltage))
-        bench.settle()
-        reading = bench.read_heaters()
-        voltage[setting], current[setting] = reading.voltage_v, reading.current_a
-        if progress is not None:
-            progress("common ground", setting + 1, count)
-    bench.set_voltages(np.zeros(heaters))
+    with dark_afterwards(bench):
+        for setting in range(count):
+            power = top * rng.uniform(size=heaters) * (rng.uniform(size=heaters) > 1.0 / 3.0)
+            power *= min(1.0, _POWER_SHARE * bench.max_total_power / max(float(power.sum()), 1e-300))
+            bench.set_voltages(np.minimum(np.sqrt(power * nominal_ohm), 0.9 * bench.max_voltage))
+            bench.settle()
+            reading = bench.read_heaters()
+            voltage[setting], current[setting] = reading.voltage_v, reading.current_a
+            if progress is not None:
+                progress("common ground", setting + 1, count)
     return {"ground_voltage": voltage, "ground_current": current}

@@ -6,6 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibration._arrays import complexes, fits, text_of
+from calibration._checks import require_whole
+from calibration._leaving import light_as_found, voltages_as_found
 from calibration._matrix import ComplexArray, TransferMatrix
 from calibration._matrix_pairs import plan_pairs
 from calibration._matrix_retrieval import fewest_inputs, generic_fields, matrix_from_generic_inputs
@@ -51,7 +54,8 @@ class ModulatedInputs:
     """Input modulators of a calibrated bench as a source; the mesh stays as it is at the start.
 
     Modulators of finite extinction cannot close: what enters is what the twin says, not what was wanted. With homodyne
-    receivers the power of an output is the sum of both photodiodes without the local oscillator's light.
+    receivers the power of an output is the sum of both photodiodes without the local oscillator's light.  Heaters are
+    set back after each sweep, and the light is left alone, also after an error.
 
     Parameters
     ----------
@@ -84,23 +88,26 @@ class ModulatedInputs:
         Raises
         ------
         CalibrationError
-            If a detector is out of range.
+            If ``fields`` are no finite numbers (B, n), or a detector is out of range.
         LimitError
             If a heater cannot reach a phase that is needed.
         InstrumentError
             If an instrument fails.
         """
-        before = self._bench.voltages
-        voltages = [self._voltages(row) for row in fields]
+        wanted = complexes("fields", fields)
+        if not fits(wanted, ("B", self.ports)) or not np.isfinite(wanted).all():
+            raise CalibrationError(
+                f"fields must be finite and have the shape {text_of(('B', self.ports))}, got {wanted.shape}; give a "
+                "row a setting, an entry an input"
+            )
+        voltages = [self._voltages(row) for row in wanted]
         entered, powers = [], []
-        try:
+        with voltages_as_found(self._bench):
             for done, setting in enumerate(voltages):
                 reading = self._bench.measure(setting)
                 entered.append(self._entered(setting))
                 powers.append(self._powers(stage, reading))
                 self._progress(stage, done + 1, len(voltages))
-        finally:
-            self._bench.set_voltages(before)
         n = self.ports
         return np.array(entered, complex).reshape(-1, n), np.array(powers, float).reshape(-1, n)
 
@@ -136,13 +143,21 @@ def measure_two_port(inputs: CoherentInputs, *, steps: int = 4, most: int | None
     steps
         Phase steps of each pair, evenly over a turn; at least 3.
     most
-        Largest number of pairs, see `plan_pairs`.
+        Largest number of pairs, see `plan_pairs`; at least n - 1.
 
     Returns
     -------
     TransferMatrix
         Field transmission; n - 1 pairs where the matrix has no dark elements, more where it has.
+
+    Raises
+    ------
+    CalibrationError
+        If a number is no whole one, or too small; nothing was measured then.
     """
+    require_whole("steps", steps, 3)
+    if most is not None:
+        require_whole("most", most, inputs.ports - 1)
     n = inputs.ports
     lit, single = inputs.measure("single inputs", np.eye(n, dtype=complex))
     share = single / np.abs(np.diagonal(lit))[:, None] ** 2 * float(np.abs(np.diagonal(lit)).max()) ** 2
@@ -166,8 +181,15 @@ def measure_generic_inputs(
     rng
         Source of the inputs.
     count
-        Number of input vectors; None means `GENERIC_INPUTS` for each port.
+        Number of input vectors, at least 4 n - 4; None means `GENERIC_INPUTS` for each port.
+
+    Raises
+    ------
+    CalibrationError
+        If ``count`` is no whole number, or too small; nothing was measured then.
     """
+    if count is not None:
+        require_whole("count", count, fewest_inputs(inputs.ports))
     number = max(GENERIC_INPUTS * inputs.ports, fewest_inputs(inputs.ports) + 2) if count is None else count
     fields, powers = inputs.measure("generic inputs", generic_fields(inputs.ports, number, rng))
     return matrix_from_generic_inputs(fields, powers, inputs.noise, seed=int(rng.integers(2**31)))
@@ -176,16 +198,31 @@ def measure_generic_inputs(
 def measure_homodyne(bench: Bench, repeats: int = 4) -> TransferMatrix:
     """Measure a matrix with homodyne receivers several times; the scatter tells how sure it is.
 
+    Switches the light on. Afterwards heaters and light are as they were, also after an error: the light is off unless
+    this session had let it in.
+
     Parameters
     ----------
     bench
         An open bench with a calibration in force and homodyne receivers.
     repeats
         Number of measurements of 4 n readings each, at least 2.
+
+    Raises
+    ------
+    CalibrationError
+        If the chip has no homodyne receivers, there is no calibration in force, ``repeats`` is no whole number of at
+        least 2, or a detector is out of range.
+    LimitError
+        If a heater cannot reach a phase that is needed.
+    InstrumentError
+        If an instrument fails.
     """
+    require_whole("repeats", repeats, 2)
     if not bench.layout.homodynes:
         raise CalibrationError("this chip has no homodyne receivers; measure its matrix from powers")
-    matrices = np.array([measure_transfer_matrix(bench) for _ in range(repeats)])
+    with light_as_found(bench):
+        matrices = np.array([measure_transfer_matrix(bench) for _ in range(repeats)])
     return matrix_from_repeats(matrices, gauge="none")
 
 
@@ -211,7 +248,13 @@ def coherent_settings(
     -------
     tuple
         Heater powers (count, H) in W, and fields (count, n) whose squared moduli add up to 1.
+
+    Raises
+    ------
+    CalibrationError
+        If ``count`` is no whole number of at least 0.
     """
+    require_whole("count", count, 0)
     period = np.minimum(2.0 * np.pi / twin.efficiency, max_power_w)
     power = rng.uniform(size=(count, len(period))) * period
     return power, unit_fields(twin.ports, count, rng)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibration._calibrate import dark_afterwards, silent
+from calibration._calibrate import silent
 from calibration._checks import require_record, require_text, require_whole
+from calibration._leaving import dark_afterwards
 from calibration._matrix import total_variation
 from calibration._mesh_fit import predict
 from calibration._probe import BenchProbe

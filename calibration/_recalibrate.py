@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration._calibrate import dark_afterwards, silent
+from calibration._calibrate import silent
 from calibration._checks import require_whole
 from calibration._drift import LEAST_READINGS, READINGS_PER_PORT, DriftFit, correct_drift
 from calibration._journal import Journal
 from calibration._journal_run import Argument
+from calibration._leaving import dark_afterwards
 from calibration._mesh_calibrate import measure_random
 from calibration._mesh_run import TYPICAL_DRIFT_STEPS, electrical_start
 from calibration._outcome import Outcome, finish

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from calibration._calibrate import GOOD_RESIDUAL_OVER_NOISE, dark_afterwards, good_residual, silent
+from calibration._calibrate import GOOD_RESIDUAL_OVER_NOISE, good_residual, silent
 from calibration._checks import require_whole
 from calibration._explanation import explain
 from calibration._homodyne_run import verify_homodyne
+from calibration._leaving import dark_afterwards
 from calibration._mesh_calibrate import measure_random, total_variation_of
 from calibration._mesh_fit import residual_over_noise_of
 from calibration._probe import BenchProbe

@@ -129,6 +129,25 @@ def test_detectors_come_in_the_order_of_the_layout(folder):
     assert calls("meter_plus_0", "initialise") == [("meter_plus_0", "initialise", pytest.approx(1550e-9), 0.01)]
 
 
+def test_a_bench_tells_whether_it_let_light_in_last(bench, monkeypatch):
+    assert bench.light_on is None
+    for on in (True, False, True):
+        bench.light(on)
+        assert bench.light_on is on
+
+    def deaf(self, deadline_s):
+        raise LinkError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench_fakes.FakeLaser, "wait_settled", deaf)
+        with pytest.raises(LinkError):
+            bench.light(True)
+        assert bench.light_on is None
+    bench.light(True)
+    bench.make_safe()
+    assert bench.light_on is False
+
+
 def test_first_light_sets_wavelength_and_power_once(bench):
     bench.light(True)
     bench.light(False)

@@ -5,7 +5,7 @@ import pytest
 
 from calibration import BenchProbe, fit_common_ground, measure_common_ground
 from optinc_hw.bench import Bench
-from optinc_hw.errors import CalibrationError
+from optinc_hw.errors import CalibrationError, LimitError
 
 R0, BETA = 1200.0, 2.0
 
@@ -118,6 +118,37 @@ def test_on_a_bench_without_any_light(ground_ohm):
     if ground_ohm:
         assert fit.groups.tolist() == [0] * 4 + [1] * 4 + [2] * 4
         np.testing.assert_array_less(np.abs(fit.resistance_ohm - ground_ohm), 4.0 * fit.sigma_ohm)
+
+
+@pytest.mark.parametrize("error", [ValueError("of the progress bar"), KeyboardInterrupt("of the user")])
+def test_a_measurement_that_ends_early_leaves_the_heaters_at_zero_and_the_chip_dark(error):
+    def stop(stage, done, total):
+        if done == 3:
+            assert bench.voltages.any()
+            raise error
+
+    with Bench.simulated(ports=4, seed=1, kind="mesh") as bench:
+        bench.light(on=True)
+        with pytest.raises(type(error), match=str(error)):
+            measure_common_ground(bench, np.random.default_rng(0), progress=stop)
+        np.testing.assert_array_equal(bench.voltages, 0.0)
+        assert not bench.station.components["laser"].shutter_open.get()
+
+
+def test_heaters_that_fail_on_the_way_are_set_to_zero_too():
+    with Bench.simulated(ports=2, seed=1, kind="mesh") as bench, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "read_heaters", lambda: bench.interlock.check(np.full(2, 99.0)))
+        with pytest.raises(LimitError):
+            measure_common_ground(bench, np.random.default_rng(0))
+        np.testing.assert_array_equal(bench.voltages, 0.0)
+
+
+@pytest.mark.parametrize("settings", [0, -1, 7, 2.5, True, "40"])
+def test_settings_that_are_no_number_or_too_few_to_fit_are_refused(settings):
+    with Bench.simulated(ports=2, seed=1, kind="mesh") as bench:
+        with pytest.raises(CalibrationError, match="settings must be a whole number of at least 8"):
+            measure_common_ground(bench, np.random.default_rng(0), settings=settings)
+        np.testing.assert_array_equal(bench.voltages, 0.0)
 
 
 def readings_of_chip(ground_ohm, powers, lit):

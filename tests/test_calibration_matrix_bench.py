@@ -13,13 +13,14 @@ from calibration import NoiseModel
 from calibration._matrix_compare import compare_matrices
 from calibration._matrix_measure import (
     ModulatedInputs,
+    coherent_settings,
     measure_generic_inputs,
     measure_homodyne,
     measure_two_port,
 )
 from calibration._matrix_sources import twin_matrix
 from optinc_hw.bench import Bench
-from optinc_hw.errors import CalibrationError
+from optinc_hw.errors import CalibrationError, LinkError
 from optinc_hw.photonics import ChipLayout, TwinParameters
 from optinc_hw.photonics.arms import bare_arms
 from optinc_hw.photonics.program import modulator_range
@@ -92,6 +93,126 @@ def test_closed_modulators_leak_and_the_source_says_so(bench, inputs):
     assert np.abs(entered[0, 1:]) == pytest.approx(floor[1:], rel=1e-3)
     assert floor[1:].min() > 0.01 * full.min()
     assert powers.shape == (1, 4)
+
+
+@pytest.fixture
+def shutter(bench):
+    """Whether the laser itself says that light goes out; on again afterwards, for the other tests."""
+    yield lambda: bool(bench.station.components["laser"].shutter_open.get())
+    bench.light(on=True)
+
+
+def failing(monkeypatch, bench, method, call, error):
+    """Let one call of a method of the bench fail."""
+    known, calls = getattr(bench, method), []
+
+    def changed(*arguments, **named):
+        calls.append(arguments)
+        if len(calls) == call:
+            raise error
+        return known(*arguments, **named)
+
+    monkeypatch.setattr(bench, method, changed)
+
+
+ENDS = [
+    None, CalibrationError("range"), LinkError("gone"), ValueError("not of this package"), KeyboardInterrupt("stop"),
+]  # fmt: skip
+"""How an experiment ends: as it should, by an error, by Ctrl-C."""
+
+
+@pytest.mark.parametrize("lit", [True, False])
+@pytest.mark.parametrize("end", ENDS)
+def test_homodyne_measurements_leave_heaters_and_light_as_they_were(bench, shutter, monkeypatch, lit, end):
+    bench.light(on=lit)
+    before = bench.voltages
+    if end is None:
+        measure_homodyne(bench, 2)
+    else:
+        failing(monkeypatch, bench, "read_detectors", 19, end)
+        with pytest.raises(type(end), match=str(end)):
+            measure_homodyne(bench, 2)
+    assert shutter() == lit
+    assert bench.light_on == lit
+    np.testing.assert_array_equal(bench.voltages, before)
+
+
+def test_a_laser_that_does_not_close_is_a_note_of_what_ended_the_measurement(bench, shutter, monkeypatch):
+    bench.light(on=False)
+    light = bench.light
+
+    def stuck(on):
+        if not on:
+            raise LinkError("the laser does not answer")
+        light(on=True)
+
+    monkeypatch.setattr(bench, "light", stuck)
+    failing(monkeypatch, bench, "read_detectors", 3, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt) as caught:
+        measure_homodyne(bench, 2)
+    assert caught.value.__notes__ == ["and the light could not be left off, as it was: the laser does not answer"]
+    monkeypatch.undo()
+    bench.light(on=False)
+    failing(monkeypatch, bench, "light", 3, LinkError("the laser does not answer"))
+    with pytest.raises(LinkError, match="does not answer"):
+        measure_homodyne(bench, 2)
+
+
+@pytest.mark.parametrize("end", ENDS[1:])
+@pytest.mark.parametrize(
+    "measure", [measure_two_port, lambda inputs: measure_generic_inputs(inputs, np.random.default_rng(0))]
+)
+def test_measurements_by_powers_leave_heaters_and_light_as_they_were(bench, shutter, monkeypatch, measure, end):
+    told = []
+
+    def progress(stage, done, total):
+        told.append(stage)
+        if len(told) == 6:
+            raise end
+
+    before = bench.voltages
+    with pytest.raises(type(end), match=str(end)):
+        measure(ModulatedInputs(bench, NOISE, progress))
+    assert shutter()
+    np.testing.assert_array_equal(bench.voltages, before)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "4", 1e9, None])
+def test_counts_that_are_none_are_refused_before_anything_is_measured(bench, inputs, wrong):
+    before, count = bench.voltages, bench.readings
+    refused = pytest.raises(CalibrationError, match="must be a whole number of at least")
+    with refused:
+        measure_homodyne(bench, wrong)
+    with refused:
+        measure_two_port(inputs, steps=wrong)
+    if wrong is not None:
+        with refused:
+            measure_two_port(inputs, most=wrong)
+        with refused:
+            measure_generic_inputs(inputs, np.random.default_rng(0), count=wrong)
+    with refused:
+        coherent_settings(bench.require_record().twin(), -1 if wrong == 0 else wrong, np.random.default_rng(0))
+    assert bench.readings == count
+    np.testing.assert_array_equal(bench.voltages, before)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        np.eye(3), np.ones(4), np.full((1, 4), np.nan), np.full((1, 4), np.inf), [[1, 0, 0, "a"]], [[1, 0], [1]], None,
+        np.zeros((1, 4, 1)),
+    ],
+)  # fmt: skip
+def test_fields_of_another_shape_or_kind_are_refused(bench, inputs, fields):
+    count = bench.readings
+    with pytest.raises(CalibrationError, match="fields must be"):
+        inputs.measure("fields", fields)
+    assert bench.readings == count
+
+
+def test_no_fields_are_no_readings(bench, inputs):
+    entered, powers = inputs.measure("nothing", np.zeros((0, 4), complex))
+    assert (entered.shape, powers.shape) == ((0, 4), (0, 4))
 
 
 def test_sources_of_other_chips_are_refused():

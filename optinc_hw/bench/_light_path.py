@@ -37,12 +37,14 @@ class LightPath:
         self._meters_ready = False
         self.driven = False
         """True once this session has commanded the laser."""
+        self.on: bool | None = None
+        """Whether light was let in last; None before the first command, and where one failed."""
         self.readings = 0
         """Number of readings so far."""
 
     def switch(self, on: bool) -> None:
         """Open or close the light; sets wavelength and power before the first light and after errors."""
-        self.driven = True
+        self.driven, self.on = True, None
         ready, self._laser_ready = self._laser_ready, False
         if on and not ready:
             self._laser.set_wavelength(nm_to_m(self._chip.laser.wavelength_nm))
@@ -51,7 +53,7 @@ class LightPath:
         self._laser.set_light(on)
         if on:
             self._laser.wait_settled(_LASER_DEADLINE_S)
-        self._laser_ready = ready
+        self._laser_ready, self.on = ready, on
 
     def read(self) -> DetectorReading:
         """Read all photodiodes once; sets up the meters before the first one and after errors.
@@ -78,4 +80,8 @@ class LightPath:
 
     def safe_steps(self) -> list[Step]:
         """One step: the laser's shutter closes."""
-        return [(self._laser_name, self._laser.make_safe)]
+        return [(self._laser_name, self._close)]
+
+    def _close(self) -> None:
+        self._laser.make_safe()
+        self.on = False

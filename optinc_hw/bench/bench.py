@@ -52,11 +52,9 @@ class Bench:
         self._simulated_seed = simulated_seed
         self._interlock = description.interlock.with_record(record)
         self._found_at_start = outputs_at_start(description, instruments.heaters)
+        start = np.array([self._found_at_start.get(name, 0.0) for name in description.layout.heaters])
         self._heaters = HeaterDrive(
-            instruments.heaters,
-            description.heater_attachments,
-            np.array([self._found_at_start.get(name, 0.0) for name in description.layout.heaters]),
-            description.chip.ramp.step_v,
+            instruments.heaters, description.heater_attachments, start, description.chip.ramp.step_v
         )
         self._light = LightPath(description, instruments)
         self._session = OpenSession(description.folder, self._heaters, self._light, stack)
@@ -98,10 +96,8 @@ class Bench:
 
         Parameters
         ----------
-        ports
-            Ports of the chip, 2 to 64.
-        seed
-            Seed of the hidden chip.
+        ports, seed
+            Ports of the chip, 2 to 64, and seed of the hidden chip.
         kind
             ``"homodyne"``: OptINC's own chip; ``"mesh"``: a bare mesh.
         chip
@@ -237,6 +233,11 @@ class Bench:
         return self._light.readings
 
     @property
+    def light_on(self) -> bool | None:
+        """Whether `light` let light in last; None if this session has not commanded the laser, or a command failed."""
+        return self._light.on
+
+    @property
     def lit_port(self) -> int | None:
         """Input port that the laser's light can reach; None if it reaches none, if a switch failed, with modulators."""
         return self._light.inputs.lit
@@ -352,12 +353,10 @@ class Bench:
     def light_port(self, port: int | None) -> None:
         """Let the laser's light reach one input port and no other one, and wait until it does.
 
-        The laser itself is switched by `light`. The switch is asked how it stands afterwards.
-
         Parameters
         ----------
         port
-            Input port, counted from 0; None lets light reach no port.
+            Input port, counted from 0; None lets light reach no port. The laser itself is switched by `light`.
 
         Raises
         ------
