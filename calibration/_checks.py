@@ -44,6 +44,17 @@ def require_record(name: str, value: object) -> None:
         )
 
 
+def expanded(name: str, value: object, remedy: str) -> Path:
+    """Return an absolute path, ``~`` replaced by the home folder; refuse what is no path."""
+    try:
+        if isinstance(value, (str, Path)) and "\0" not in str(value):
+            return Path(value).expanduser().absolute()
+        cause = "it is no path"
+    except RuntimeError as error:  # a user that is not known
+        cause = str(error)
+    raise CalibrationError(f"{name} = {value!r} names no place ({cause}); {remedy}")
+
+
 def require_file_name(name: str, value: object, remedy: str) -> None:
     """Refuse what is no path, that of a folder, and what the file system cannot give a file as name."""
     if not isinstance(value, (str, Path)) or not Path(value).name:

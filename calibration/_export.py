@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from calibration._checks import readable, require_file_name, require_text
+from calibration._checks import expanded, readable, require_file_name, require_text
 from calibration._journal import SUFFIX
 from calibration._journal_format import AnyArray
 from calibration._result_tables import without_results
@@ -57,7 +57,9 @@ def export_qcodes(
     require_text("experiment", experiment, "name the experiment")
     if sample is not None:
         require_text("sample", sample, "name the sample, or give None for the chip's name")
-    target = _place(database)
+    remedy = "give the path of a QCoDeS database"
+    target = expanded("database", database, remedy)
+    require_file_name("database", target, remedy)
     with readable("the run", run):
         source = _dataset(Path(run))
         tables = json.loads(source.attrs["run_tables"])
@@ -73,16 +75,6 @@ def export_qcodes(
             "database of QCoDeS, or the name of a new one, that can be written, that no other program is writing, and "
             "that the disk has room for"
         ) from error
-
-
-def _place(database: str | Path) -> Path:
-    remedy = "give the path of a QCoDeS database"
-    try:
-        expanded = Path(database).expanduser()
-    except (TypeError, RuntimeError) as error:  # RuntimeError: a user that is not known
-        raise CalibrationError(f"database = {database!r} names no file ({error}); {remedy}") from error
-    require_file_name("database", expanded, remedy)
-    return expanded.absolute()
 
 
 def _first_cause(error: BaseException) -> BaseException:

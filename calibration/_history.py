@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration._checks import expanded
 from calibration._session import Array
 from optinc_hw.bench import CalibrationRecord, RecordRow, record_history
 from optinc_hw.errors import CalibrationError
@@ -79,9 +80,9 @@ def parameter_history(folder: str | Path, *, simulated: bool = False) -> Paramet
     ConfigurationError
         If ``chip.yaml`` cannot be read.
     CalibrationError
-        If there is no record that can be read.
+        If there is no record that can be read, or ``folder`` is no path.
     """
-    place = Path(folder).expanduser().absolute()
+    place = expanded("folder", folder, "give the folder of chip.yaml")
     rows = [
         row
         for row in record_history(place)

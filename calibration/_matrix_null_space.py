@@ -11,12 +11,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from calibration._arrays import complexes
 from calibration._matrix_inputs import input_effect
 from calibration._matrix_null_names import BLOCKS, candidates, parameter_names, readable
+from calibration._mesh_checks import checked_settings, require_one_of
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import ChipElements, ChipModel, TwinParameters
+from optinc_hw.photonics import ChipElements, ChipLayout, ChipModel, TwinParameters
 
 _HEAT = "heat on an input phase"
 _TYPICAL = {
@@ -124,20 +126,12 @@ def invisible_combinations(
     Raises
     ------
     CalibrationError
-        If the chip has modulators or homodyne receivers, shapes do not fit, or a block is unknown.
+        If the chip has modulators or homodyne receivers, there are no readings, powers, ports or fields are none of
+        this chip's, or a block is unknown or named twice.
     """
-    powers = np.asarray(power_w, float)
-    light = np.asarray(lit)
-    if not twin.layout.bare:
-        raise CalibrationError("the null space is named for chips without modulators and with power detectors only")
-    if powers.ndim != 2 or powers.shape[1] != len(twin.offset) or len(light) != len(powers) or not len(powers):
-        raise CalibrationError(
-            f"powers must be (B, {len(twin.offset)}) and lit (B,) or (B, n), got {powers.shape} and {light.shape}"
-        )
-    unknown = [block for block in blocks if block not in BLOCKS]
-    if unknown or not blocks:
-        raise CalibrationError(f"blocks {unknown or blocks} are not known; choose from {', '.join(BLOCKS)}")
-    chosen = tuple(block for block in BLOCKS if block in blocks)
+    powers, light = _checked(twin.layout, power_w, lit)
+    named = require_one_of(blocks, BLOCKS, "blocks")
+    chosen = tuple(block for block in BLOCKS if block in named)
     # Where heating is of second order, its effect on input phases is none of the chosen parameters.
     bent = twin.curvature if "curvature" in chosen else np.zeros_like(twin.curvature)
     twin = replace(twin, second_order=np.zeros(2), curvature=bent)
@@ -148,6 +142,25 @@ def invisible_combinations(
     dark = values <= _ZERO * values[0]
     null = right[dark]
     return NullSpace(names, tuple(_named(twin, chosen, scaled, typical, names, null, float(values[0]))), values)
+
+
+def _checked(layout: ChipLayout, power_w: ArrayLike, lit: ArrayLike) -> tuple[Array, NDArray[np.generic]]:
+    """Return powers (B, H), and lit ports (B,) or input fields (B, n), at least a row of them."""
+    if not layout.bare:
+        raise CalibrationError("the null space is named for chips without modulators and with power detectors only")
+    light: NDArray[np.generic] = complexes("lit", lit)
+    if light.ndim == 2:
+        powers, _ = checked_settings(power_w, np.zeros(len(light), dtype=np.intp), layout)
+        if light.shape[1] != layout.ports or not np.isfinite(light).all():
+            raise CalibrationError(
+                f"lit as input fields must be finite and ({len(powers)}, {layout.ports}), a row a setting, got "
+                f"{light.shape}; or give lit ports ({len(powers)},)"
+            )
+    else:
+        powers, light = checked_settings(power_w, lit, layout)
+    if not len(powers):
+        raise CalibrationError("there are no readings, and what readings cannot see depends on them; give one or more")
+    return powers, light
 
 
 def _named(

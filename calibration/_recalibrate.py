@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration._calibrate import silent
-from calibration._checks import require_whole
+from calibration._checks import require_record, require_whole
 from calibration._drift import LEAST_READINGS, READINGS_PER_PORT, DriftFit, correct_drift
 from calibration._journal import Journal
 from calibration._journal_run import Argument
@@ -62,11 +62,13 @@ def recalibrate(
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, the record is of another layout, there are too few readings, or those kept out do
-        not bear the correction out: then more readings or a full calibration are needed, and the old record stays.
+        If the chip is no bare mesh, the record is none or of another layout, there are too few readings, or those kept
+        out do not bear the correction out: then more readings or a full calibration are needed, and the old record
+        stays.
     InstrumentError
         If an instrument fails.
     """
+    require_record("record", record)
     layout = bench.layout
     if not layout.bare or not layout.admits(record.layout):
         raise CalibrationError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calibration._checks import require_record
 from calibration._session import Array
 from optinc_hw.bench import CalibrationRecord
 from optinc_hw.errors import CalibrationError
@@ -66,8 +67,11 @@ def compare_records(old: CalibrationRecord, new: CalibrationRecord) -> RecordCha
     Raises
     ------
     CalibrationError
-        If they are of chips with different MZIs, inputs or receivers.
+        If one is no record, they are of chips with different MZIs, inputs or receivers, or no heater moves its phase in
+        both.
     """
+    require_record("old", old)
+    require_record("new", new)
     if replace(old.layout, stuck=()) != replace(new.layout, stuck=()):
         raise CalibrationError("the records are of chips with different layouts; compare records of one chip")
     return compare_twins(old.twin(), new.twin(), new.resistance_ohm / old.resistance_ohm)
@@ -76,6 +80,8 @@ def compare_records(old: CalibrationRecord, new: CalibrationRecord) -> RecordCha
 def compare_twins(old: TwinParameters, new: TwinParameters, resistance_ratio: ArrayLike) -> RecordChange:
     """As `compare_records`, of two twins; resistances (H,) as the ratio of new to old."""
     moved = old.layout.movable & new.layout.movable
+    if not moved.any():
+        raise CalibrationError("no heater moves its phase in both records, so nothing of them can be compared")
     growth = float(np.median((new.efficiency / old.efficiency)[moved]))
     half_period = np.where(moved, np.pi / old.efficiency, 0.0)
     change = new.phases(half_period) - old.phases(half_period * growth)

@@ -24,10 +24,11 @@ def folder(tmp_path):
     return write_fake_folder(tmp_path / "bench", PORTS)
 
 
-def make_record(ports=PORTS, resistance=1200.0):
-    count = len(ChipLayout(ports).heaters)
+def make_record(ports=PORTS, resistance=1200.0, **kind):
+    twin = TwinParameters.nominal(ports, input_amplitude=0.03, lo_amplitude=0.04, **kind)
+    count = len(twin.layout.heaters)
     return CalibrationRecord.from_twin(
-        TwinParameters.nominal(ports, input_amplitude=0.03, lo_amplitude=0.04),
+        twin,
         np.full(count, resistance),
         np.full(count, 0.8),
         (np.full(count, 1e-3), np.full(count, 1e-3)),

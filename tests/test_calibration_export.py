@@ -176,10 +176,10 @@ def test_the_last_of_several_experiments_of_a_name_is_taken_up(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"database": None}, "database = None names no file"),
+        ({"database": None}, "database = None names no place"),
         ({"database": ""}, "database = .* names no file"),
-        ({"database": "a\0b"}, "database = .* cannot name a file"),
-        ({"database": "~nobody-of-this-name/lab.db"}, "names no file .*home"),
+        ({"database": "a\0b"}, "database = .* names no place"),
+        ({"database": "~nobody-of-this-name/lab.db"}, "names no place .*home"),
         ({"database": "x" * 300}, "cannot name a file"),
         ({"experiment": None}, "experiment must be a text"),
         ({"experiment": ""}, "experiment must be a text"),

@@ -100,3 +100,9 @@ def test_a_heater_that_no_record_knows_has_no_phase(folder):
 def test_a_folder_without_records_says_so(folder):
     with pytest.raises(CalibrationError, match="holds no readable calibration record; run optinc calibrate"):
         parameter_history(folder)
+
+
+@pytest.mark.parametrize("folder", [None, 3, "a\0b", ["bench"], "~nobody-of-this-name/bench"])
+def test_what_names_no_folder_is_refused(folder):
+    with pytest.raises(CalibrationError, match=r"folder = .* names no place"):
+        parameter_history(folder)

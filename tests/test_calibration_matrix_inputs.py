@@ -304,13 +304,42 @@ def test_data_that_see_less_are_said_to():
     power, _ = single_readings(twin, 60)
     found = invisible_combinations(twin, power[:2], np.zeros(2, int), NOISE, ("offset", "mesh_eta"))
     assert found.count("unseen by these data") >= 12 - 6 - 2
-    with pytest.raises(CalibrationError, match="not known"):
+    with pytest.raises(CalibrationError, match=r"unknown: \['phase'\]"):
         invisible_combinations(twin, power, np.zeros(60, int), NOISE, ("phase",))
-    with pytest.raises(CalibrationError, match="powers must be"):
+    with pytest.raises(CalibrationError, match=r"heater powers .* \(60, 3\); .* needs \(60, 6\)"):
         invisible_combinations(twin, power[:, :3], np.zeros(60, int), NOISE)
     modulated = TwinParameters.nominal(3, input_amplitude=1.0, lo_amplitude=1.0)
     with pytest.raises(CalibrationError, match="without modulators"):
         invisible_combinations(modulated, power, np.zeros(60, int), NOISE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lit": np.full(8, 3)}, "lit ports must be 0 to 2, got 3"),
+        ({"lit": np.full(8, -1)}, "lit ports must be 0 to 2, got -1"),
+        ({"lit": np.zeros(8)}, "must be integers"),
+        ({"lit": ["0"] * 8}, "lit must be an array of numbers, got text"),
+        ({"lit": [[1, 0], [0]] * 4}, "lit must be an array of numbers"),
+        ({"lit": np.zeros(3, int)}, "heater powers of 3 lit ports"),
+        ({"lit": np.ones((8, 2))}, r"lit as input fields must be finite and \(8, 3\)"),
+        ({"lit": np.full((8, 3), np.nan)}, "lit as input fields must be finite"),
+        ({"power_w": np.full((8, 6), np.nan)}, "the power of mzi_0_0_theta in row 0 is nan W"),
+        ({"power_w": np.full((8, 6), -0.01)}, "the power of mzi_0_0_theta in row 0 is -0.01 W"),
+        ({"power_w": np.full((8, 6), -0.01), "lit": np.ones((8, 3))}, "the power of mzi_0_0_theta in row 0 is -0.01 W"),
+        ({"power_w": np.zeros((0, 6)), "lit": np.zeros(0, int)}, "there are no readings"),
+        ({"power_w": np.zeros((0, 6)), "lit": np.zeros((0, 3))}, "there are no readings"),
+        ({"blocks": "offset"}, "'offset' is text"),
+        ({"blocks": ()}, "it is empty"),
+        ({"blocks": None}, "no collection of names"),
+        ({"blocks": ("offset", "offset")}, "named twice"),
+    ],
+)
+def test_data_that_no_readings_have_are_refused_by_name(changes, message):
+    power, lit = np.full((8, 6), 0.01), np.arange(8) % 3
+    given = {"power_w": power, "lit": lit, **changes}
+    with pytest.raises(CalibrationError, match=message):
+        invisible_combinations(bare_twin(3, 2), noise=NOISE, **given)
 
 
 @given(st.integers(2, 9))

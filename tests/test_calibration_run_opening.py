@@ -12,6 +12,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from journaled_runs import CountingBench, header_of
+from test_bench_record import make_record
 
 from calibration import calibrate, read_run, recalibrate
 from calibration._journal import Journal
@@ -175,16 +176,25 @@ def test_an_unfinished_correction_is_mentioned_with_the_call_that_takes_it_up(tm
         ({"data_file": "a.nc", "resume": "b.nc"}, "give data_file or resume, not both"),
         ({"resume": ""}, "resume = '' names no file"),
         ({"data_file": Path()}, "names no file"),
+        ({"data_file": "a\0b.nc"}, r"data_file = .* cannot name a file \(embedded null"),
+        ({"resume": "a\0b.nc"}, r"resume = .* cannot name a file \(embedded null"),
+        ({"data_file": "\ud800.nc"}, "data_file = .* cannot name a file"),
+        ({"data_file": "x" * 300 + ".nc"}, "cannot name a file .*too long"),
+        ({"data_file": "x" * 243 + ".nc"}, "cannot name a file .*too long"),  # its temporary name is longer
+        ({"data_file": "/".join(["x" * 200] * 40)}, "cannot name a file .*too long"),
+        ({"resume": "x" * 300 + ".nc"}, "cannot name a file .*too long"),
+        ({"data_file": "~nobody/run.nc"}, "begins with ~, which stands for no folder here"),
+        ({"resume": "~/run.nc"}, "begins with ~, which stands for no folder here"),
+        ({"data_file": "."}, "names no file"),
+        ({"data_file": ".."}, "names no file, but a folder"),
+        ({"record": None}, "record is a NoneType and no calibration record"),
+        ({"record": "calibration.json"}, "record is a str and no calibration record"),
     ],
 )
 def test_impossible_corrections_are_refused_before_anything_moves(tmp_path, change, message):
-    class Record:
-        content_hash = "c0ffee"
-        layout = ChipLayout(2, inputs="ports", receivers="power")
-
-    bench = bench_in(tmp_path, "mesh")
+    bench, record = bench_in(tmp_path, "mesh"), make_record(2, inputs="ports", receivers="power")
     with pytest.raises(CalibrationError, match=message):
-        recalibrate(bench, Record(), **change)
+        recalibrate(bench, **{"record": record, **change})
     assert bench.readings == 0
 
 

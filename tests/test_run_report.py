@@ -43,6 +43,20 @@ def test_records_of_different_chips_are_not_compared():
         compare_records(make_record(2), make_record(3))
 
 
+@pytest.mark.parametrize("other", [None, "calibration.json", {}])
+def test_what_is_no_record_is_not_compared(other):
+    for pair in ((other, make_record()), (make_record(), other)):
+        with pytest.raises(CalibrationError, match="no calibration record; give a CalibrationRecord"):
+            compare_records(*pair)
+
+
+def test_records_without_a_heater_that_moves_in_both_are_not_compared():
+    bare = {"inputs": "ports", "receivers": "power"}
+    halves = [make_record(2, stuck_rad={f"mzi_0_0_{phase}": 0.0}, **bare) for phase in ("theta", "phi")]
+    with pytest.raises(CalibrationError, match="no heater moves its phase in both records"):
+        compare_records(*halves)
+
+
 def test_an_effect_is_seen_beyond_three_standard_deviations():
     assert Effect("bend", "1/rad", 0.31, 0.1).seen
     assert not Effect("bend", "1/rad", -0.29, 0.1).seen
