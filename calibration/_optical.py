@@ -16,7 +16,7 @@ SETTINGS = 3
 """Random settings of the whole chip from which the attenuators are seen."""
 
 
-def affine_phase(power: Array, fields: NDArray[np.complex128], efficiency: float) -> tuple[complex, complex, float]:
+def affine_phase(power: Array, fields: NDArray[np.complex128], efficiency: float) -> tuple[complex, complex]:
     """Fit ``c0 + c1 exp(i efficiency P)`` to complex fields.
 
     Parameters
@@ -31,12 +31,11 @@ def affine_phase(power: Array, fields: NDArray[np.complex128], efficiency: float
     Returns
     -------
     tuple
-        c0, c1 and the rms residual.
+        c0 and c1.
     """
     design = np.stack([np.ones_like(power), np.exp(1j * efficiency * power)], axis=1)
     (c0, c1), *_ = np.linalg.lstsq(design, fields, rcond=None)
-    residual = fields - design @ np.array([c0, c1])
-    return complex(c0), complex(c1), float(np.sqrt(np.mean(np.abs(residual) ** 2)))
+    return complex(c0), complex(c1)
 
 
 def period_steps(session: Session, heaters: NDArray[np.intp]) -> Array:
@@ -79,7 +78,7 @@ def find_attenuators(session: Session) -> dict[str, Array]:
         fields = session.sweep_fields(heaters, steps)
         raw.append(fields)
         for j, heater in enumerate(heaters):
-            c0, c1, _ = affine_phase(steps[:, j], fields[:, j], float(session.efficiency[heater]))
+            c0, c1 = affine_phase(steps[:, j], fields[:, j], float(session.efficiency[heater]))
             sums[j] += -c1 * np.conj(c0)
         session.progress("attenuators", setting + 1, SETTINGS)
     session.offset[heaters] = np.angle(sums)
@@ -110,7 +109,7 @@ def find_generator(session: Session) -> dict[str, Array]:
         raw.append(fields)
         total = 0.0 + 0.0j
         for j in range(layout.ports):
-            c0, c1, _ = affine_phase(steps[:, 0], fields[:, j], float(session.efficiency[theta]))
+            c0, c1 = affine_phase(steps[:, 0], fields[:, j], float(session.efficiency[theta]))
             total += -c1 * np.conj(c0)
         session.offset[theta] = np.angle(total)
         session.progress("input modulators", i + 1, layout.ports)
