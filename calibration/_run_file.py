@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from calibration._checks import readable, require_file_name
 from calibration._journal import SUFFIX, Journal
 from calibration._journal_format import AnyArray
 from calibration._journal_probe import ReplayProbe
@@ -228,14 +229,12 @@ def read_run(path: str | Path) -> RunData:
     CalibrationError
         If it cannot be read, or holds no sweeps.
     """
+    require_file_name("path", path, "give a run's netCDF file or journal")
     source = Path(path)
     if source.suffix == SUFFIX:
         header, steps, results = unpack(read_file(source), str(source))
     else:
-        try:
-            with xr.open_dataset(source, engine="h5netcdf") as dataset:
-                header, steps = read_tables(dataset.load(), str(source))
-                results = read_results(dataset)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise CalibrationError(f"cannot read the run {source}: {error}") from error
+        with readable("the run", source), xr.open_dataset(source, engine="h5netcdf") as dataset:
+            header, steps = read_tables(dataset.load(), str(source))
+            results = read_results(dataset)
     return RunData(header, tuple(steps), results)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from calibration._calibrate import GOOD_RESIDUAL_OVER_NOISE, good_residual, silent
-from calibration._checks import require_whole
+from calibration._checks import require_record, require_whole
 from calibration._explanation import explain
 from calibration._homodyne_run import verify_homodyne
 from calibration._leaving import dark_afterwards
@@ -78,6 +78,7 @@ def verify(
     CalibrationError
         If the record is of another layout, a detector is out of range, or settings or seed are too small.
     """
+    require_record("record", record)
     require_whole("settings", settings, 1)
     require_whole("seed", seed, 0)
     if record.ports != bench.layout.ports:

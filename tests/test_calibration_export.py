@@ -187,7 +187,7 @@ def test_the_last_of_several_experiments_of_a_name_is_taken_up(run, tmp_path):
         ({"sample": 5}, "sample must be a text"),
         ({"sample": "a\0b"}, "sample must be a text"),
         ({"run": None}, "cannot read the run None"),
-        ({"run": "a\0b"}, "cannot read the run"),
+        ({"run": "a\0b"}, "cannot name a file"),
     ],
 )
 def test_arguments_that_name_nothing_are_refused(run, tmp_path, arguments, message):
