@@ -224,4 +224,18 @@ def _abilities(discovery: Discovery) -> list[str]:
             f"never drive {', '.join(shorted)}: state them under mesh.stuck in chip.yaml first, at any phase; "
             "calibration finds it"
         )
+    lines += [
+        f"never drive the channel of {name}, which is shorted, although {name} hangs elsewhere: exchange the channels "
+        "by hand, and state the heater that gets this one under mesh.stuck in chip.yaml, at any phase"
+        for name in _elsewhere_shorted(discovery)
+    ]
     return lines
+
+
+def _elsewhere_shorted(discovery: Discovery) -> list[str]:
+    """Heaters that hang elsewhere, and whose channels in chip.yaml are shorted."""
+    electrical = discovery.electrical
+    if electrical is None:
+        return []
+    pairs = zip(discovery.heaters, electrical.state, strict=True)
+    return [verdict.name for verdict, state in pairs if state == "short" and verdict.state != "short"]

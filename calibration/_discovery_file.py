@@ -76,13 +76,17 @@ def propose_chip_file(bench_folder: str | Path, discovery: Discovery) -> Proposa
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise ConfigurationError(f"{path}: cannot be read ({error}); give the folder of a bench") from error
     plain = _dumped(yaml, content)
-    notes: dict[str, dict[str, str]] = {"heaters": {}, "detectors": {}}
     sources = {verdict.name: verdict.driven_by for verdict in discovery.heaters}
-    notes["heaters"] = {v.name: v.state for v in discovery.heaters if v.driven_by is None}
-    _rewire(content, "heaters", sources, path)
+    chosen, kept = _chosen(sources, _never_moved(content, discovery))
+    notes: dict[str, dict[str, str]] = {}
+    notes["heaters"] = {v.name: v.state for v in discovery.heaters if v.driven_by is None}}
+    notes["heaters"] |= {
+        name: f"hangs on the channel of {sources[name]}, not moved: {why}" for name, why in kept.items()
+    }
+    _rewire(content, "heaters", chosen, path)
     seen = {verdict.name: verdict.seen_by for verdict in discovery.detectors}
     notes["detectors"] = {v.name: v.state for v in discovery.detectors if v.seen_by is None}
-    _rewire(content, "detectors", seen, path)
+    _rewire(content, "detectors", _chosen(seen, {})[0], path)
     new = _dumped(yaml, content)
     text = _merged(old, plain, new, notes)
     diff = "".join(
@@ -97,25 +101,64 @@ def _dumped(yaml: YAML, content: Any) -> str:  # a round-trip tree of ruamel
     return stream.getvalue()
 
 
-def _rewire(content: Any, section: str, sources: dict[str, str | None], path: Path) -> None:
+def _never_moved(content: Any, discovery: Discovery) -> dict[str, str]:
+    """Heaters whose channels must never become those of others, which are driven, and why."""
+    electrical = discovery.electrical
+    states = () if electrical is None else electrical.state
+    names = zip(discovery.layout.heaters, states, strict=False)
+    reasons = {name: f"the channel of {name} is shorted" for name, state in names if state == "short"}
+    mesh = content.get("mesh") if isinstance(content, dict) else None
+    stuck = mesh.get("stuck") if isinstance(mesh, dict) else None
+    for mzi, entry in stuck.items() if isinstance(stuck, dict) else ():
+        phases = [kind for kind in ("theta", "phi") if isinstance(entry, dict) and entry.get(f"{kind}_rad") is not None]
+        reasons |= {f"{mzi}_{kind}": f"{mzi}_{kind} is stuck (mesh.stuck)" for kind in phases}
+    return reasons
+
+
+def _chosen(
+    sources: dict[str, str | None], never_moved: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:  # fmt: skip
+    """Choose whose entry in chip.yaml each name gets, every entry once.
+
+    One that lost its entry to another keeps it if nobody else needs it; otherwise it gets the one that is left over at
+    the end of the row of those that move up.
+
+    Returns
+    -------
+    tuple
+        Name of the entry by name, and of the names found elsewhere that stay because an entry among those that would
+        change places must not, why.
+    """
+    taker = {source: name for name, source in sources.items() if source is not None}
+    chosen: dict[str, str] = {}
+    for name, source in sources.items():
+        end = name
+        while source is None and end in taker:
+            end = taker[end]
+        chosen[name] = end if source is None else source
+    kept: dict[str, str] = {}
+    for fixed, why in never_moved.items():
+        one = fixed
+        while one in chosen and chosen[one] != one:
+            other, chosen[one] = chosen[one], one
+            if sources[one] is not None:
+                kept[one] = why
+            one = other
+    return chosen, kept
+
+
+def _rewire(content: Any, section: str, chosen: dict[str, str], path: Path) -> None:
     entries = content.get(section) if isinstance(content, dict) else None
     if not isinstance(entries, dict):
         raise ConfigurationError(f"{path}: {section} is missing; give the bench folder that was discovered")
-    absent = [name for name in sources if name not in entries]
+    absent = [name for name in chosen if name not in entries]
     if absent:
         raise ConfigurationError(
             f"{path}: {section}.{absent[0]} is missing; the discovery was made on another chip. Give its folder"
         )
-    wires = {name: {key: entries[name][key] for key in _WIRE[section] if key in entries[name]} for name in sources}
-    chosen = dict(sources)
-    spare = [name for name in sources if name not in sources.values()]
-    # A heater that lost its channel keeps it unless another one was found to hang there.
-    for name in [name for name, source in sources.items() if source is None]:
-        own = name if name in spare else spare[0]
-        spare.remove(own)
-        chosen[name] = own
+    wires = {name: {key: entries[name][key] for key in _WIRE[section] if key in entries[name]} for name in chosen}
     for name, source in chosen.items():
-        if source is None or source == name:
+        if source == name:
             continue
         for key in _WIRE[section]:
             if key in wires[source]:
