@@ -6,11 +6,12 @@ from typing import Literal
 import numpy as np
 
 from calibration._discovery_analysis import dead_outputs
+from calibration._discovery_resistances import allowed_voltage, read_resistances
 from calibration._session import Array
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 
-ElectricalState = Literal["ok", "open", "short"]
+ElectricalState = Literal["ok", "open", "short", "stuck"]
 OPEN_RATIO, SHORT_RATIO = 10.0, 0.1
 """Resistances above and below these multiples of the typical one are breaks and shorts."""
 OPEN_CURRENT = 0.02
@@ -49,9 +50,10 @@ class ElectricalFindings:
     Parameters
     ----------
     resistance_ohm
-        Of each channel (H,); infinite where no current flows.
+        Of each channel (H,); infinite where no current flows, 0 where the driver ran into its limit at a voltage that
+        1 ohm allows, NaN for stuck phases.
     state
-        "ok", "open" or "short" for each channel.
+        "ok", "open" or "short" for each channel; "stuck" for those of stuck phases (mesh.stuck), which are not driven.
     dark_w, dark_noise_w
         Mean and standard deviation (n,) of readings without light in W.
     relative_noise
@@ -71,10 +73,13 @@ class ElectricalFindings:
     complaints: tuple[str, ...]
 
 
-def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[ElectricalState, ...]]:
+def judge_resistances(
+    voltage_v: Array, current_a: Array, nominal_ohm: float | None = None
+) -> tuple[Array, tuple[ElectricalState, ...]]:
     """Judge resistances in ohm of heaters at voltages (H,) in V and currents (H,) in A: open, shorted or fine.
 
-    Open and shorted are judged against the median of the heaters that take current.
+    Open and shorted are judged against the median of the heaters that take current; it must itself be no more than
+    open or shorted from a nominal resistance in ohm, if given, so that many shorts do not pass for what is usual.
 
     Raises
     ------
@@ -82,11 +87,13 @@ def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[
         If no heater takes current.
     """
     size = np.abs(current_a)
-    flows = (size > 1e-9) & (size > OPEN_CURRENT * float(np.quantile(size, 0.75)))
+    flows = (size > 1e-9) & (size > OPEN_CURRENT * float(np.quantile(size, 0.75))) if len(size) else size > 0.0
     if not flows.any():
         raise CalibrationError("no heater takes current; check that the heater drivers are connected and their limits")
     ohm = np.where(flows, voltage_v / np.where(flows, current_a, 1.0), np.inf)
     typical = float(np.median(ohm[flows]))
+    if nominal_ohm is not None:
+        typical = float(np.clip(typical, SHORT_RATIO * nominal_ohm, OPEN_RATIO * nominal_ohm))
     states = []
     for value in ohm.tolist():
         state: ElectricalState = "ok"
@@ -155,7 +162,7 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
     dark = _repeated(bench, DARK_READINGS)
     ohm, state = _resistances(bench)
     usable = np.array([one == "ok" for one in state])
-    level = np.where(usable, TEST_SHARE * bench.max_voltage, 0.0)
+    level = np.where(usable, np.minimum(TEST_SHARE * bench.max_voltage, allowed_voltage(bench, ohm)), 0.0)
     drawn = float((level**2 / np.where(usable, ohm, 1.0)).sum())
     level *= min(1.0, np.sqrt(0.5 * bench.max_total_power / max(drawn, 1e-12)))
     bench.light(on=True)
@@ -189,21 +196,16 @@ def _repeated(bench: Bench, count: int) -> Array:
 
 
 def _resistances(bench: Bench) -> tuple[Array, tuple[ElectricalState, ...]]:
-    heaters = len(bench.layout.heaters)
+    read = read_resistances(bench, TEST_SHARE * bench.max_voltage)
+    movable = bench.layout.movable
+    ohm = np.where(movable, 0.0, np.nan)
+    state: list[ElectricalState] = ["short" if one else "stuck" for one in movable]
+    measured = np.flatnonzero(movable & ~read.refused)
     nominal = bench.description.chip.nominal.resistance_ohm
-    level = TEST_SHARE * bench.max_voltage
-    voltage, current = np.zeros(heaters), np.zeros(heaters)
-    groups = max(1, int(np.ceil((level**2 / nominal).sum() / (0.8 * bench.max_total_power))))
-    for group in range(groups):
-        members = np.arange(group, heaters, groups)
-        setting = np.zeros(heaters)
-        setting[members] = level[members]
-        bench.set_voltages(setting)
-        bench.settle()
-        reading = bench.read_heaters()
-        voltage[members], current[members] = reading.voltage_v[members], reading.current_a[members]
-    bench.set_voltages(np.zeros(heaters))
-    return judge_resistances(voltage, current)
+    ohm[measured], judged = judge_resistances(read.voltage_v[measured], read.current_a[measured], nominal)
+    for k, one in zip(measured, judged, strict=True):
+        state[k] = one
+    return ohm, tuple(state)
 
 
 def _odd(bench: Bench, ohm: Array, state: tuple[ElectricalState, ...]) -> list[str]:

@@ -79,7 +79,7 @@ def propose_chip_file(bench_folder: str | Path, discovery: Discovery) -> Proposa
     sources = {verdict.name: verdict.driven_by for verdict in discovery.heaters}
     chosen, kept = _chosen(sources, _never_moved(content, discovery))
     notes: dict[str, dict[str, str]] = {}
-    notes["heaters"] = {v.name: v.state for v in discovery.heaters if v.driven_by is None}
+    notes["heaters"] = {v.name: v.state for v in discovery.heaters if v.driven_by is None and v.state != "stuck"}
     notes["heaters"] |= {
         name: f"hangs on the channel of {sources[name]}, not moved: {why}" for name, why in kept.items()
     }

@@ -14,11 +14,10 @@ from calibration._discovery_analysis import (
     find_gate,
 )
 from calibration._discovery_routes import Route, RouteMap
-from calibration._discovery_state import UNKNOWN, Side, Wiring
+from calibration._discovery_state import UNKNOWN, Side, Wiring, require_bare
 from calibration._probe import Probe
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
-from optinc_hw.errors import CalibrationError
 
 GATE_POINTS = 4
 """Points of a gate's sweep over one expected period, in each of two states."""
@@ -61,10 +60,7 @@ class PhaseTests:
 
     def __post_init__(self) -> None:
         layout = self.probe.layout
-        if not layout.bare:
-            raise CalibrationError(
-                "which heater is which phase is found on bare meshes only; this chip is another kind"
-            )
+        require_bare(layout)
         heaters, mzis = len(layout.heaters), len(layout.mesh.mzis)
         self.mesh = layout.mesh
         self.routes = RouteMap(layout.mesh)
