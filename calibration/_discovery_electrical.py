@@ -14,6 +14,8 @@ from optinc_hw.errors import CalibrationError
 ElectricalState = Literal["ok", "open", "short", "stuck"]
 OPEN_RATIO, SHORT_RATIO = 10.0, 0.1
 """Resistances above and below these multiples of the typical one are breaks and shorts."""
+NOMINAL_RATIO = 3.0
+"""Largest ratio between the typical resistance and chip.yaml's nominal one, or the other way round, that is believed."""
 OPEN_CURRENT = 0.02
 """Share of the upper quartile's current below which no current flows but that of the meter's zero."""
 ODD_SPREAD = 0.2
@@ -78,8 +80,8 @@ def judge_resistances(
 ) -> tuple[Array, tuple[ElectricalState, ...]]:
     """Judge resistances in ohm of heaters at voltages (H,) in V and currents (H,) in A: open, shorted or fine.
 
-    Open and shorted are judged against the median of the heaters that take current; it must itself be no more than
-    open or shorted from a nominal resistance in ohm, if given, so that many shorts do not pass for what is usual.
+    Open and shorted are judged against the median of the heaters that take current, which counts up to `NOMINAL_RATIO`
+    from a nominal resistance in ohm, if one is given: many shorts must not pass for what is usual.
 
     Raises
     ------
@@ -93,7 +95,7 @@ def judge_resistances(
     ohm = np.where(flows, voltage_v / np.where(flows, current_a, 1.0), np.inf)
     typical = float(np.median(ohm[flows]))
     if nominal_ohm is not None:
-        typical = float(np.clip(typical, SHORT_RATIO * nominal_ohm, OPEN_RATIO * nominal_ohm))
+        typical = float(np.clip(typical, nominal_ohm / NOMINAL_RATIO, nominal_ohm * NOMINAL_RATIO))
     states = []
     for value in ohm.tolist():
         state: ElectricalState = "ok"
