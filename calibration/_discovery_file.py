@@ -76,8 +76,11 @@ def propose_chip_file(bench_folder: str | Path, discovery: Discovery) -> Proposa
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise ConfigurationError(f"{path}: cannot be read ({error}); give the folder of a bench") from error
     plain = _dumped(yaml, content)
-    sources = {verdict.name: verdict.driven_by for verdict in discovery.heaters}
-    chosen, kept = _chosen(sources, _never_moved(content, discovery))
+    never_moved = _never_moved(content, discovery)
+    wired = _entries(content, "heaters", path)
+    # Heaters of stuck phases may hang on no channel.
+    sources = {v.name: v.driven_by for v in discovery.heaters if v.name in wired or v.name not in never_moved}
+    chosen, kept = _chosen(sources, never_moved)
     notes: dict[str, dict[str, str]] = {}
     notes["heaters"] = {v.name: v.state for v in discovery.heaters if v.driven_by is None and v.state != "stuck"}
     notes["heaters"] |= {
@@ -147,10 +150,15 @@ def _chosen(
     return chosen, kept
 
 
-def _rewire(content: Any, section: str, chosen: dict[str, str], path: Path) -> None:
+def _entries(content: Any, section: str, path: Path) -> Any:  # Any: YAML content
     entries = content.get(section) if isinstance(content, dict) else None
     if not isinstance(entries, dict):
         raise ConfigurationError(f"{path}: {section} is missing; give the bench folder that was discovered")
+    return entries
+
+
+def _rewire(content: Any, section: str, chosen: dict[str, str], path: Path) -> None:
+    entries = _entries(content, section, path)
     absent = [name for name in chosen if name not in entries]
     if absent:
         raise ConfigurationError(

@@ -15,10 +15,14 @@ from calibration._discovery_analysis import (
 )
 from calibration._discovery_routes import Route, RouteMap
 from calibration._discovery_state import UNKNOWN, Side, Wiring, require_bare
+from calibration._mesh_checks import checked_answer
 from calibration._probe import Probe
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel
+from optinc_hw.errors import CalibrationError
 
+ABOVE_FLOOR = 8.0
+"""Light is what reads this many times more than the noise of a dark detector."""
 GATE_POINTS = 4
 """Points of a gate's sweep over one expected period, in each of two states."""
 EXPECTED_ANSWERS, OTHER_ANSWERS = 2, 3
@@ -71,12 +75,26 @@ class PhaseTests:
         self.sees = np.full(layout.ports, UNKNOWN)
         self.unused = np.zeros(heaters, dtype=bool)
         self.light_w = np.zeros(layout.ports)
+        self.dark_w = ABOVE_FLOOR * self.noise.floor_w
 
     def measure(self, stage: str, power_w: Array, lit: int | NDArray[np.intp]) -> Array:
-        """Take readings (B, n) in W at powers (B, H) in W; NaN for dead detectors."""
+        """Take readings (B, n) in W at powers (B, H) in W; NaN for dead detectors and invalid readings.
+
+        Raises
+        ------
+        CalibrationError
+            If every input port is lit and no detector sees light: laser or meters have failed.
+        """
         ports = np.broadcast_to(np.asarray(lit, dtype=np.intp), len(power_w)).copy()
-        readings = self.probe.measure(f"discovery: {stage}", power_w, ports)
-        return np.where(self.dead_detectors, np.nan, readings)
+        name = f"discovery: {stage}"
+        readings = checked_answer(self.probe.measure(name, power_w, ports), len(ports), len(self.sees), name)
+        readings = np.where(self.dead_detectors | ~np.isfinite(readings), np.nan, readings)
+        if len(np.unique(ports)) == len(self.sees) and not (readings > self.dark_w).any():
+            raise CalibrationError(
+                f"no detector sees light in {name!r}, with each input port lit in turn (more than {self.dark_w:.3g} W "
+                "needed); check laser, shutter, input switch and the meters' ranges"
+            )
+        return readings
 
     def random_power(self, column: int) -> Array:
         """Draw powers (H,) in W: known internal phases before ``column`` in bar, others random, unused ones at zero.

@@ -189,7 +189,7 @@ class StartState:
         phase = np.where(phase <= reach, phase, np.where(phase - reach < TWO_PI - phase, reach, 0.0))
         power = np.minimum(phase / self.efficiency, self.probe.max_power_w)
         readings = checked_answer(self.probe.measure(stage, power, lit), len(lit), self.ports, stage)
-        sweep = Sweep(phase, power, lit, np.where(self.blind, np.nan, readings))
+        sweep = Sweep(phase, power, lit, np.where(self.blind | ~np.isfinite(readings), np.nan, readings))
         self.sweeps.append(sweep)
         return sweep
 
