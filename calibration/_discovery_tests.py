@@ -18,6 +18,7 @@ from calibration._discovery_state import UNKNOWN, Side, Wiring, require_bare
 from calibration._mesh_checks import checked_answer
 from calibration._probe import Probe
 from calibration._session import Array
+from calibration._start_power import room_for
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 
@@ -131,6 +132,15 @@ class PhaseTests:
         for mzi in sorted(route.crossed):
             self.set_theta(power, mzi, np.pi)
 
+    def _within(self, settings: Array, column: int, moved: list[int]) -> Array:
+        """Lower powers (B, H) in W to what the chip's limit allows, but not of ``moved`` channels and known bars."""
+        theta = self.probe.layout.mesh_theta
+        known = [mzi for mzi in np.flatnonzero(self.wiring.steerable) if self.mesh.mzis[mzi][0] < column]
+        kept = np.zeros(settings.shape[1], dtype=np.bool_)
+        kept[[*self.wiring.channel[theta[known]], *moved]] = True
+        room = room_for(settings, kept, self.probe.max_total_power_w, "discovery: gates")
+        return np.where(kept, settings, settings * room)
+
     def sweep(self, power: Array, channels: NDArray[np.intp] | int, points: int, periods: float = 1.0) -> Array:
         """Make settings (points, H) in W with channels stepped from zero to just below ``periods`` of their own."""
         settings = np.tile(power, (points, 1))
@@ -235,6 +245,12 @@ class PhaseTests:
         power = self.random_power(self.mesh.mzis[mzi][0])
         self.steer(power, side.route)
         settings = self.sweep(power, channel, GATE_POINTS)
+        behind = side.behind[turn % len(side.behind)] if side.behind else np.zeros(0, dtype=np.intp)
+        moved = settings.copy()
+        half = 0.5 * self.period_w[behind]
+        moved[:, behind] = np.where(power[behind] < half, power[behind] + half, power[behind] - half)
+        both = self._within(np.concatenate([settings, moved]), self.mesh.mzis[mzi][0], [channel, *behind.tolist()])
+        settings, moved = both[:GATE_POINTS], both[GATE_POINTS:]
         before = self.measure(f"gate of {self._name(mzi)}", settings, side.route.lit)
         efficiency = float(self.wiring.efficiency[channel])
         if effect(before) < CLEAR_EFFECT:
@@ -243,10 +259,6 @@ class PhaseTests:
             detector = self.detector(side.output)
             assert detector is not None
             return find_darkest(settings[:, channel], before, detector, efficiency)
-        behind = side.behind[turn % len(side.behind)]
-        moved = settings.copy()
-        half = 0.5 * self.period_w[behind]
-        moved[:, behind] = np.where(power[behind] < half, power[behind] + half, power[behind] - half)
         after = self.measure(f"gate of {self._name(mzi)}", moved, side.route.lit)
         return find_gate(settings[:, channel], before, after, efficiency)
 
@@ -260,7 +272,7 @@ class PhaseTests:
         _, arm, route = min(found, key=lambda way: way[:2])
         power = self.random_power(column)
         self.steer(power, route)
-        settings = self.sweep(power, channel, GATE_POINTS)
+        settings = self._within(self.sweep(power, channel, GATE_POINTS), column, [channel])
         readings = self.measure(f"gate of {self._name(mzi)}", settings, route.lit)
         if effect(readings) < CLEAR_EFFECT:
             return Gate.without_effect(float(self.wiring.efficiency[channel]))
@@ -286,7 +298,8 @@ class PhaseTests:
             if route is not None and mode not in self.sees:
                 power = self.random_power(depth)
                 self.steer(power, route)
-                self._assign(self.measure(f"detector of output {mode}", power[None], route.lit)[0], route.lit, (mode,))
+                setting = self._within(power[None], depth, [])
+                self._assign(self.measure(f"detector of output {mode}", setting, route.lit)[0], route.lit, (mode,))
 
     def _assign(self, brightness: Array, port: int, outputs: tuple[int, ...]) -> None:
         """Give ``outputs`` the detectors that light of a port lights up; as chip.yaml has them where it can be."""
