@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from calibration._discovery_analysis import dead_outputs
 from calibration._discovery_channels import ChannelSearch
-from calibration._discovery_state import UNKNOWN
+from calibration._discovery_state import UNKNOWN, require_bare
 from calibration._discovery_steps import Verdicts
 from calibration._discovery_tests import PhaseTests
+from calibration._mesh_checks import require_probe
 from calibration._probe import Probe
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel, _one_thread
@@ -72,7 +73,7 @@ class ChannelMap:
 
 
 def find_channels(
-    probe: Probe, noise: NoiseModel, rng: np.random.Generator, unusable: NDArray[np.bool_] | None = None
+    probe: Probe, noise: NoiseModel, rng: np.random.Generator, unusable: ArrayLike | None = None
 ) -> ChannelMap:
     """Find which channel moves which phase of a bare mesh, and which detector sees which output.
 
@@ -89,16 +90,18 @@ def find_channels(
     rng
         Source of random settings.
     unusable
-        Channels (H,) that must not be driven, open and shorted ones say; none if left out.
+        Booleans (H,): channels that must not be driven, open and shorted ones say; none if left out.
 
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, fewer than two detectors follow light and heaters, the light is lost on the way,
-        or no channel has an effect.
+        If the chip is no bare mesh, the probe's limits or ``unusable`` are none of its heaters, fewer than two
+        detectors follow light and heaters, the light is lost on the way, or no channel has an effect.
     """
+    require_bare(probe.layout)
+    require_probe(probe.max_power_w, probe.max_total_power_w, probe.nominal_efficiency, probe.layout)
     started = probe.readings
-    usable = np.ones(len(probe.max_power_w), dtype=bool) if unusable is None else ~unusable
+    usable = _usable(unusable, len(probe.layout.heaters))
     best: tuple[ChannelSearch, Verdicts] | None = None
     for turn in range(SEARCHES):
         tests = PhaseTests(probe, noise, rng, trusting=turn % 2 == 1)
@@ -125,6 +128,24 @@ def find_channels(
         margin=np.where(verdicts.acting, verdicts.margin, np.nan),
         held_out_tvd=_distance(search), readings=probe.readings - started,
     )  # fmt: skip
+
+
+def _usable(unusable: ArrayLike | None, heaters: int) -> NDArray[np.bool_]:
+    """Channels (H,) that may be driven; refuses what is no boolean for each heater."""
+    if unusable is None:
+        return np.ones(heaters, dtype=np.bool_)
+    try:
+        given = np.asarray(unusable)
+    except ValueError as error:
+        raise CalibrationError(f"unusable is no array of bool ({error}); give a boolean for each heater") from error
+    if given.dtype != np.bool_ or given.shape != (heaters,) or np.ma.is_masked(unusable):
+        raise CalibrationError(
+            f"unusable has type {given.dtype} and shape {given.shape}; give a boolean for each of the {heaters} "
+            f"heaters: a shape ({heaters},), True where a channel must not be driven"
+        )
+    if given.all():
+        raise CalibrationError(f"all {heaters} channels are unusable; leave those that may be driven at False")
+    return np.asarray(~given)
 
 
 def _distance(search: ChannelSearch) -> float:

@@ -221,3 +221,46 @@ def test_a_dead_detector_is_no_lack_of_light():
         watch.faults.inject_on_chip(DeadDetector("rx_2"))
         result = discover(bench)
         assert [v.state for v in result.detectors] == ["ok", "ok", "dead", "ok"]
+
+
+class Untouched(FaultyMesh):
+    """A chip that must not be measured."""
+
+    def measure(self, stage, power_w, lit):
+        raise AssertionError(f"{stage} was measured")
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        np.zeros(5, dtype=bool), np.zeros((12, 1), dtype=bool), np.bool_(False), np.zeros(12, dtype=int), np.zeros(12),
+        [0] * 12, [False] * 11, ["a"] * 12, [[False], []], {}, "none", np.ones(12, dtype=bool), [True] * 12,
+        np.ma.masked_array(np.zeros(12, dtype=bool), mask=np.arange(12) == 3),
+    ],
+)  # fmt: skip
+def test_what_is_no_choice_of_channels_is_refused_before_a_reading(unusable):
+    with pytest.raises(CalibrationError, match="unusable"):
+        find_channels(Untouched(4, 1), NOISE, np.random.default_rng(0), unusable)
+
+
+@pytest.mark.parametrize("make", [np.array, list, tuple])
+def test_a_choice_of_channels_may_be_any_sequence_of_booleans(make):
+    chip = FaultyMesh(4, 1)
+    found = find_channels(chip, NOISE, np.random.default_rng(0), make([False] * 7 + [True] + [False] * 4))
+    assert found.channel.tolist() == [*range(7), -1, *range(8, 12)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("max_power_w", np.full(5, 0.06), "largest heater powers have shape"),
+        ("max_power_w", np.full(12, np.nan), "largest power of heater 0 is nan"),
+        ("max_total_power_w", 0.0, "total power must be above 0 W"),
+        ("nominal_efficiency", np.zeros(12), "nominal efficiency of heater 0"),
+    ],
+)
+def test_limits_of_no_chip_are_refused_before_a_reading(name, value, said):
+    chip = Untouched(4, 1)
+    setattr(chip, name, value)
+    with pytest.raises(CalibrationError, match=said):
+        find_channels(chip, NOISE, np.random.default_rng(0))
