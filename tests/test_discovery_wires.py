@@ -4,12 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from discovery_benches import mesh
 from test_discovery_file import folder, found
 
 from calibration._discovery import judge
 from calibration._discovery_electrical import ElectricalFindings, Settling
 from calibration._discovery_file import propose_chip_file
+from calibration._discovery_run import discover
 from optinc_hw.bench import read_description
+from simulated_instruments.faults import ShortedHeater
 
 __all__ = ["folder"]
 HEATERS, SHORT = 12, 5
@@ -70,3 +73,29 @@ def test_the_channel_of_a_stuck_phase_stays_where_it_is(folder, channels):
     _, old, new, _ = proposed(folder, channel)
     assert sorted(new) == sorted(old)
     assert new[5] == old[5]
+
+
+@pytest.mark.parametrize("shorted", [0, 1])
+def test_exchanged_heaters_of_which_one_is_a_short_are_found_and_left_to_the_user(shorted):
+    """Through the instruments: what hangs on a channel is not the heater that chip.yaml has there."""
+    pair = ("mzi_0_2_theta", "mzi_2_2_phi")
+    truth = {"wires": {pair[0]: pair[1], pair[1]: pair[0]}}
+    chip = {"version": 1, "ports": 4, "inputs": "ports", "receivers": "power", "truth": truth}
+    with mesh(chip={"version": 1, "ports": 4, "inputs": "ports", "receivers": "power", "truth": truth}) as (
+        bench,
+        watch,
+    ):
+        watch.faults.inject_on_chip(ShortedHeater(pair[shorted], 10.0))
+        result = discover(bench)
+        proposal = propose_chip_file(bench.folder, result)
+        assert (watch.most_a <= bench.max_current).all()
+        old = read_description(bench.folder).chip.heaters.entries
+        (bench.folder / "chip.yaml").write_text(proposal.text)
+        assert read_description(bench.folder).chip.heaters.entries == old
+    states = {verdict.name: (verdict.state, verdict.driven_by) for verdict in result.heaters}
+    # The electrical fault goes with the channel, the phase with the wire.
+    assert states.pop(pair[shorted]) == ("swapped", pair[1 - shorted])
+    assert states.pop(pair[1 - shorted]) == ("not found", None)
+    assert {state for state, _ in states.values()} == {"ok"}
+    assert f"never drive the channel of {pair[shorted]}" in result.summary
+    assert f"not moved: the channel of {pair[shorted]} is shorted" in proposal.text
