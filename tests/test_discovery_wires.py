@@ -81,10 +81,7 @@ def test_exchanged_heaters_of_which_one_is_a_short_are_found_and_left_to_the_use
     pair = ("mzi_0_2_theta", "mzi_2_2_phi")
     truth = {"wires": {pair[0]: pair[1], pair[1]: pair[0]}}
     chip = {"version": 1, "ports": 4, "inputs": "ports", "receivers": "power", "truth": truth}
-    with mesh(chip={"version": 1, "ports": 4, "inputs": "ports", "receivers": "power", "truth": truth}) as (
-        bench,
-        watch,
-    ):
+    with mesh(chip=chip) as (bench, watch):
         watch.faults.inject_on_chip(ShortedHeater(pair[shorted], 10.0))
         result = discover(bench)
         proposal = propose_chip_file(bench.folder, result)
