@@ -30,7 +30,8 @@ CRITERIA = (
     "external phases of the first column turn all the light of one input, which powers do not show: their channels "
     f"must warm the mesh, and not be likelier by {LOG_LIKELIHOOD:g} in the logarithm at another place; one that hangs "
     f"elsewhere must be likelier by {HEAT_LIKELIHOOD:g} there than at any other place that is left",
-    "a detector is dead if its largest reading in random settings is below 0.01 of the median detector's",
+    "a detector is dead if its largest reading in random settings is below 0.01 of the median detector's, or if it "
+    "reads the same in all of them",
 )
 
 

@@ -1,6 +1,7 @@
 """Discovery where readings fail: no light, dead meters, invalid readings, phases that are stated as stuck."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from discovery_benches import mesh
 from test_discovery_file import folder
 
 from calibration import find_start
-from calibration._discovery import judge
-from calibration._discovery_electrical import discover_electrical, fit_settling
+from calibration._discovery import HeaterState, judge
+from calibration._discovery_electrical import ElectricalFindings, Settling, discover_electrical, fit_settling
+from calibration._discovery_figures import plot_discovery
 from calibration._discovery_file import propose_chip_file
-from calibration._discovery_map import find_channels
+from calibration._discovery_map import ChannelMap, find_channels
 from calibration._discovery_run import discover, noise_of_readings
 from calibration._twin_fit import NoiseModel
 from optinc_hw.bench import Bench
@@ -214,6 +216,29 @@ def test_stuck_phases_are_not_driven_and_nothing_is_said_of_their_heaters(folder
     assert "10 of 12 phases can be moved" in result.summary
     proposal = propose_chip_file(folder, result)
     assert (proposal.text, proposal.diff) == (before, "")
+
+
+def test_the_picture_shows_every_state_that_a_heater_can_have(tmp_path):
+    chip, heaters = FaultyMesh(4, 1), 12
+    state = ["ok", "ok", "open", "short", "short", "stuck", *["ok"] * 6]
+    ohm = np.array([1e3, 1e3, np.inf, 20.0, 0.0, np.nan, *[1e3] * 6])
+    ones, nothing = np.ones(4), np.zeros(4)
+    electrical = ElectricalFindings(ohm, tuple(state), nothing, ones, ones, Settling(nothing, nothing), ())
+    channel = np.array([1, 0, -1, -1, -1, -1, -1, -1, 8, 9, 10, 11])
+    undecided, acts = np.arange(heaters) == 8, np.arange(heaters) != 6
+    found = ChannelMap(
+        channel, undecided, acts, np.arange(4), nothing > 0, np.zeros(6), np.ones(12), np.ones(12), np.ones(12), 0.0, 0
+    )
+    result = judge(chip.layout, found, electrical)
+    states = {verdict.state for verdict in result.heaters}
+    assert states == set(get_args(HeaterState))
+    figure = plot_discovery(result)
+    figure.savefig(tmp_path / "discovery.png")
+    shown = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    assert states <= shown
+    named = {text.get_text() for text in figure.axes[1].texts}
+    assert named == {chip.layout.heaters[k] for k in (2, 3, 4)}
+    assert "below 1 ohm" in result.summary
 
 
 def test_a_dead_detector_is_no_lack_of_light():
