@@ -12,10 +12,11 @@ from calibration._discovery_electrical import ElectricalFindings
 from calibration._discovery_heat import HEARD_CHI, SILENT_CHI
 from calibration._discovery_map import ChannelMap
 from calibration._discovery_placing import HEAT_LIKELIHOOD
+from calibration._discovery_resistances import LEAST_OHM
 from calibration._discovery_steps import EXPLAINED, LOG_LIKELIHOOD, MARGIN
 from optinc_hw.photonics import ChipLayout
 
-HeaterState = Literal["ok", "swapped", "open", "short", "no effect", "not found", "undecided"]
+HeaterState = Literal["ok", "swapped", "open", "short", "stuck", "no effect", "not found", "undecided"]
 DetectorState = Literal["ok", "permuted", "dead", "untested"]
 CRITERIA = (
     f"a twin with couplers, losses and crosstalk, fitted to what is believed, must predict random settings in which "
@@ -29,7 +30,8 @@ CRITERIA = (
     "external phases of the first column turn all the light of one input, which powers do not show: their channels "
     f"must warm the mesh, and not be likelier by {LOG_LIKELIHOOD:g} in the logarithm at another place; one that hangs "
     f"elsewhere must be likelier by {HEAT_LIKELIHOOD:g} there than at any other place that is left",
-    "a detector is dead if its largest reading in random settings is below 0.01 of the median detector's",
+    "a detector is dead if its largest reading in random settings is below 0.01 of the median detector's, or if it "
+    "reads the same in all of them",
 )
 
 
@@ -43,7 +45,8 @@ class HeaterVerdict:
         Its name in the chip's layout.
     state
         "ok": chip.yaml's channel moves its phase; "swapped": the channel of the heater ``driven_by`` does; "open",
-        "short", "no effect": its own channel does nothing, and no other was found; "not found": its own channel moves
+        "short", "no effect": its own channel does nothing, and no other was found; "stuck": stated under mesh.stuck, so
+        that its channel was not driven, and no other was found; "not found": its own channel moves
         another phase, and none was found that moves this one; "undecided": readings do not tell.
     driven_by
         Heater to whose channel in chip.yaml it really hangs; None if no channel was found.
@@ -191,7 +194,9 @@ def _findings(discovery: Discovery) -> list[str]:
         elif verdict.state == "no effect":
             lines.append(f"{verdict.name}: no effect, its channel moves no phase")
         elif verdict.state in ("open", "short"):
-            lines.append(f"{verdict.name}: {verdict.state} ({verdict.resistance_ohm:.4g} ohm)")
+            ohm = verdict.resistance_ohm
+            size = f"{ohm:.4g} ohm" if ohm > 0.0 else f"below {LEAST_OHM:g} ohm"
+            lines.append(f"{verdict.name}: {verdict.state} ({size})")
         elif verdict.state == "undecided":
             left = "left as in chip.yaml" if verdict.driven_by is not None else "nothing was found that moves it"
             lines.append(f"{verdict.name}: undecided, {left}")
@@ -224,4 +229,18 @@ def _abilities(discovery: Discovery) -> list[str]:
             f"never drive {', '.join(shorted)}: state them under mesh.stuck in chip.yaml first, at any phase; "
             "calibration finds it"
         )
+    lines += [
+        f"never drive the channel of {name}, which is shorted, although {name} hangs elsewhere: exchange the channels "
+        "by hand, and state the heater that gets this one under mesh.stuck in chip.yaml, at any phase"
+        for name in _elsewhere_shorted(discovery)
+    ]
     return lines
+
+
+def _elsewhere_shorted(discovery: Discovery) -> list[str]:
+    """Heaters that hang elsewhere, and whose channels in chip.yaml are shorted."""
+    electrical = discovery.electrical
+    if electrical is None:
+        return []
+    pairs = zip(discovery.heaters, electrical.state, strict=True)
+    return [verdict.name for verdict, state in pairs if state == "short" and verdict.state != "short"]

@@ -24,6 +24,7 @@ from calibration._discovery_steps import (
     Steps,
     Verdicts,
     judge_steps,
+    stepped_powers,
     telling_settings,
 )
 from calibration._discovery_tests import POWER_SHARE, PhaseTests
@@ -223,12 +224,11 @@ class ChannelSearch:
     ) -> Steps:  # fmt: skip
         """Let single channels step by ``turn`` periods from each setting."""
         power, lit = settings
-        size = (turn * 2.0 * np.pi / self.twin.efficiency)[channels, None]
-        now, top = power[:, channels].T, self.tests.probe.max_power_w[channels, None]
-        change = np.where(now + size <= np.maximum(self._top_w[channels, None], size), size, -size)
-        change = np.clip(now + change, 0.0, top) - now
-        ends = np.repeat(power[None], len(channels), axis=0)
-        ends[np.arange(len(channels)), :, channels] += change
+        size = (turn * 2.0 * np.pi / self.twin.efficiency)[channels]
+        probe = self.tests.probe
+        power, ends, change = stepped_powers(
+            power, channels, size, self._top_w, probe.max_power_w, probe.max_total_power_w
+        )
         both = np.concatenate([power[None], ends]).reshape(-1, self._heaters)
         read = self._measured("steps of channels", both, np.tile(lit, 1 + len(channels))).readings_w
         count = len(lit)

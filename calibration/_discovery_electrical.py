@@ -6,13 +6,16 @@ from typing import Literal
 import numpy as np
 
 from calibration._discovery_analysis import dead_outputs
+from calibration._discovery_resistances import allowed_voltage, read_resistances
 from calibration._session import Array
 from optinc_hw.bench import Bench
 from optinc_hw.errors import CalibrationError
 
-ElectricalState = Literal["ok", "open", "short"]
+ElectricalState = Literal["ok", "open", "short", "stuck"]
 OPEN_RATIO, SHORT_RATIO = 10.0, 0.1
 """Resistances above and below these multiples of the typical one are breaks and shorts."""
+NOMINAL_RATIO = 3.0
+"""Largest ratio of the typical resistance to chip.yaml's nominal one, or the other way round, that is believed."""
 OPEN_CURRENT = 0.02
 """Share of the upper quartile's current below which no current flows but that of the meter's zero."""
 ODD_SPREAD = 0.2
@@ -24,6 +27,8 @@ STEP_READINGS = 60
 """Readings after a step of all heaters."""
 LIGHT_RATIO = 3.0
 """Light is there if the brightest detector reads this many times more with it than its dark level's spread."""
+LEAST_VALID = 2
+"""Valid readings that a level and its spread need."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,13 @@ class ElectricalFindings:
     Parameters
     ----------
     resistance_ohm
-        Of each channel (H,); infinite where no current flows.
+        Of each channel (H,); infinite where no current flows, 0 where the driver ran into its limit at a voltage that
+        1 ohm allows, NaN for stuck phases.
     state
-        "ok", "open" or "short" for each channel.
+        "ok", "open" or "short" for each channel; "stuck" for those of stuck phases (mesh.stuck), which are not driven.
     dark_w, dark_noise_w
-        Mean and standard deviation (n,) of readings without light in W.
+        Mean and standard deviation (n,) of valid readings without light in W; 0 and the usual one of detectors with
+        fewer than two.
     relative_noise
         Noise (n,) of readings with light relative to them, dark noise taken off; NaN for dark detectors.
     settling
@@ -71,10 +78,13 @@ class ElectricalFindings:
     complaints: tuple[str, ...]
 
 
-def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[ElectricalState, ...]]:
+def judge_resistances(
+    voltage_v: Array, current_a: Array, nominal_ohm: float | None = None
+) -> tuple[Array, tuple[ElectricalState, ...]]:
     """Judge resistances in ohm of heaters at voltages (H,) in V and currents (H,) in A: open, shorted or fine.
 
-    Open and shorted are judged against the median of the heaters that take current.
+    Open and shorted are judged against the median of the heaters that take current, which counts up to `NOMINAL_RATIO`
+    from a nominal resistance in ohm, if one is given: many shorts must not pass for what is usual.
 
     Raises
     ------
@@ -82,11 +92,13 @@ def judge_resistances(voltage_v: Array, current_a: Array) -> tuple[Array, tuple[
         If no heater takes current.
     """
     size = np.abs(current_a)
-    flows = (size > 1e-9) & (size > OPEN_CURRENT * float(np.quantile(size, 0.75)))
+    flows = (size > 1e-9) & (size > OPEN_CURRENT * float(np.quantile(size, 0.75))) if len(size) else size > 0.0
     if not flows.any():
         raise CalibrationError("no heater takes current; check that the heater drivers are connected and their limits")
     ohm = np.where(flows, voltage_v / np.where(flows, current_a, 1.0), np.inf)
     typical = float(np.median(ohm[flows]))
+    if nominal_ohm is not None:
+        typical = float(np.clip(typical, nominal_ohm / NOMINAL_RATIO, nominal_ohm * NOMINAL_RATIO))
     states = []
     for value in ohm.tolist():
         state: ElectricalState = "ok"
@@ -106,26 +118,27 @@ def fit_settling(time_s: Array, readings: Array, noise_w: Array, settle_s: float
     time_s
         Times (B,) in s after the step, rising.
     readings
-        Readings (B, n) in W.
+        Readings (B, n) in W; NaN where invalid, and a detector of which half of them are is left out.
     noise_w
         Noise (n,) of one reading in W.
     settle_s
         The settling time that chip.yaml states, s.
     """
-    final = np.median(readings[-max(3, len(readings) // 6) :], axis=0)
-    step = readings - final
-    size = np.abs(step[0])
     constant, left = np.zeros(readings.shape[1]), np.zeros(readings.shape[1])
-    for d in range(readings.shape[1]):
-        if not np.isfinite(readings[:, d]).all():
+    for d, column in enumerate(readings.T):
+        valid = np.isfinite(column)
+        if 2 * valid.sum() < len(valid):
             constant[d] = left[d] = np.nan
             continue
-        if size[d] < 6.0 * max(float(noise_w[d]), 1e-3 * abs(float(final[d]))):
+        time, read = time_s[valid], column[valid]
+        final = float(np.median(read[-max(3, len(read) // 6) :]))
+        step = np.abs(read - final)
+        if step[0] < 6.0 * max(float(noise_w[d]), 1e-3 * abs(final)):
             continue
-        seen = np.abs(step[:, d]) > 3.0 * max(float(noise_w[d]), 0.02 * size[d])
+        seen = step > 3.0 * max(float(noise_w[d]), 0.02 * float(step[0]))
         until = int(np.argmin(seen)) if not seen.all() else len(seen)
         if until >= 2:
-            slope = np.polyfit(time_s[:until], np.log(np.abs(step[:until, d])), 1)[0]
+            slope = np.polyfit(time[:until], np.log(step[:until]), 1)[0]
             constant[d] = max(-1.0 / slope, 0.0) if slope < 0.0 else np.inf
             left[d] = float(np.exp(-settle_s / constant[d])) if constant[d] > 0.0 else 0.0
     return Settling(constant, left)
@@ -139,12 +152,12 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
     bench
         An open bench of a bare mesh.
     lit
-        Port that is lit for noise and settling.
+        Port that is lit for noise and settling; the next one where no detector sees its light.
 
     Raises
     ------
     CalibrationError
-        If no heater takes current.
+        If no heater takes current, no detector sees light, or none gives valid readings in the dark.
     InstrumentError
         If an instrument fails.
     """
@@ -152,14 +165,58 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
     bench.light(on=False)
     bench.set_voltages(zero)
     bench.settle()
-    dark = _repeated(bench, DARK_READINGS)
+    dark, noise = _dark_levels(bench)
     ohm, state = _resistances(bench)
-    usable = np.array([one == "ok" for one in state])
-    level = np.where(usable, TEST_SHARE * bench.max_voltage, 0.0)
-    drawn = float((level**2 / np.where(usable, ohm, 1.0)).sum())
-    level *= min(1.0, np.sqrt(0.5 * bench.max_total_power / max(drawn, 1e-12)))
+    level = _step_voltage(bench, ohm, state)
     bench.light(on=True)
-    bench.light_port(lit)
+    unlit = []
+    for port in np.roll(np.arange(bench.layout.ports), -lit).tolist():
+        settling, bright, spread = _followed(bench, port, level, noise)
+        mean = bright - dark
+        if (mean > LIGHT_RATIO * noise).any():
+            break
+        unlit.append(port)
+        bench.set_voltages(zero)
+        bench.settle()
+    else:
+        raise CalibrationError(
+            "no detector sees light from any input port although the laser was switched on; check laser, shutter, "
+            "switch, fibres, and that the meters' readings are live"
+        )
+    bench.light(on=False)
+    bench.set_voltages(zero)
+    excess = np.sqrt(np.maximum(spread**2 - noise**2, 0.0))
+    relative = np.where(mean > 10.0 * noise, excess / np.where(mean > 0.0, mean, 1.0), np.nan)
+    complaints = (*_odd(bench, ohm, state), *_light(bench, mean, noise, unlit), *_slow(bench, settling))
+    return ElectricalFindings(ohm, state, dark, noise, relative, settling, complaints)
+
+
+def _dark_levels(bench: Bench) -> tuple[Array, Array]:
+    """Means and standard deviations (n,) in W without light.
+
+    Of detectors with too few valid readings, which may be dead or below their range, 0 and what is usual.
+    """
+    dark, noise = _mean_and_spread(_repeated(bench, DARK_READINGS))
+    known = np.isfinite(noise)
+    if not known.any():
+        raise CalibrationError(
+            f"no detector gives {LEAST_VALID} valid readings out of {DARK_READINGS} without light; choose ranges of "
+            "the meters in which 0 W is valid, and check that they are connected"
+        )
+    return np.where(known, dark, 0.0), np.where(known, noise, np.median(noise[known]))
+
+
+def _step_voltage(bench: Bench, ohm: Array, state: tuple[ElectricalState, ...]) -> Array:
+    """Voltages (H,) in V of a step of all sound heaters, half of the total power limit at most."""
+    usable = np.array([one == "ok" for one in state])
+    level = np.where(usable, np.minimum(TEST_SHARE * bench.max_voltage, allowed_voltage(bench, ohm)), 0.0)
+    drawn = float((level**2 / np.where(usable, ohm, 1.0)).sum())
+    return np.asarray(level * min(1.0, np.sqrt(0.5 * bench.max_total_power / max(drawn, 1e-12))))
+
+
+def _followed(bench: Bench, port: int, level: Array, noise: Array) -> tuple[Settling, Array, Array]:
+    """Light a port, step all heaters, and follow the detectors: settling, then means and spreads (n,) in W."""
+    bench.light_port(port)
     bench.set_voltages(level)
     start = bench.clock.now()
     rows, times = [], []
@@ -168,16 +225,9 @@ def discover_electrical(bench: Bench, lit: int = 0) -> ElectricalFindings:
         times.append(bench.clock.now() - start)
         rows.append(np.where(reading.valid, reading.power_w, np.nan))
     bench.settle()
-    bright = _repeated(bench, NOISE_READINGS)
-    bench.light(on=False)
-    bench.set_voltages(zero)
-    mean, noise = bright.mean(axis=0) - dark.mean(axis=0), dark.std(axis=0, ddof=1)
-    spread = np.sqrt(np.maximum(bright.var(axis=0, ddof=1) - noise**2, 0.0))
-    relative = np.where(mean > 10.0 * noise, spread / np.where(mean > 0.0, mean, 1.0), np.nan)
+    bright, spread = _mean_and_spread(_repeated(bench, NOISE_READINGS))
     settle_s = bench.description.chip.settling.settle_s
-    settling = fit_settling(np.array(times), np.stack(rows), np.maximum(bright.std(axis=0, ddof=1), noise), settle_s)
-    complaints = (*_odd(bench, ohm, state), *_light(bench, mean, noise), *_slow(bench, settling))
-    return ElectricalFindings(ohm, state, dark.mean(axis=0), noise, relative, settling, complaints)
+    return fit_settling(np.array(times), np.stack(rows), np.fmax(spread, noise), settle_s), bright, spread
 
 
 def _repeated(bench: Bench, count: int) -> Array:
@@ -188,22 +238,27 @@ def _repeated(bench: Bench, count: int) -> Array:
     return np.stack(rows)
 
 
+def _mean_and_spread(rows: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation (n,) of valid readings (B, n), NaN of fewer than `LEAST_VALID`."""
+    mean, spread = np.full(rows.shape[1], np.nan), np.full(rows.shape[1], np.nan)
+    for d, column in enumerate(rows.T):
+        valid = column[np.isfinite(column)]
+        if len(valid) >= LEAST_VALID:
+            mean[d], spread[d] = valid.mean(), valid.std(ddof=1)
+    return mean, spread
+
+
 def _resistances(bench: Bench) -> tuple[Array, tuple[ElectricalState, ...]]:
-    heaters = len(bench.layout.heaters)
+    read = read_resistances(bench, TEST_SHARE * bench.max_voltage)
+    movable = bench.layout.movable
+    ohm = np.where(movable, 0.0, np.nan)
+    state: list[ElectricalState] = ["short" if one else "stuck" for one in movable]
+    measured = np.flatnonzero(movable & ~read.refused)
     nominal = bench.description.chip.nominal.resistance_ohm
-    level = TEST_SHARE * bench.max_voltage
-    voltage, current = np.zeros(heaters), np.zeros(heaters)
-    groups = max(1, int(np.ceil((level**2 / nominal).sum() / (0.8 * bench.max_total_power))))
-    for group in range(groups):
-        members = np.arange(group, heaters, groups)
-        setting = np.zeros(heaters)
-        setting[members] = level[members]
-        bench.set_voltages(setting)
-        bench.settle()
-        reading = bench.read_heaters()
-        voltage[members], current[members] = reading.voltage_v[members], reading.current_a[members]
-    bench.set_voltages(np.zeros(heaters))
-    return judge_resistances(voltage, current)
+    ohm[measured], judged = judge_resistances(read.voltage_v[measured], read.current_a[measured], nominal)
+    for k, one in zip(measured, judged, strict=True):
+        state[k] = one
+    return ohm, tuple(state)
 
 
 def _odd(bench: Bench, ohm: Array, state: tuple[ElectricalState, ...]) -> list[str]:
@@ -215,14 +270,12 @@ def _odd(bench: Bench, ohm: Array, state: tuple[ElectricalState, ...]) -> list[s
     ]
 
 
-def _light(bench: Bench, mean: Array, noise: Array) -> list[str]:
+def _light(bench: Bench, mean: Array, noise: Array, unlit: list[int]) -> list[str]:
     chip = bench.description.chip
     asked = 1e-3 * 10.0 ** (chip.laser.power_dbm / 10.0)
     total = float(np.nansum(np.maximum(mean, 0.0)))
-    if not (mean > LIGHT_RATIO * noise).any():
-        return ["no detector sees light although the laser was switched on; check laser, shutter, switch and fibres"]
     loss_db = -10.0 * np.log10(max(total, 1e-300) / asked)
-    found = []
+    found = [f"input port {port}: no detector sees its light; check its fibre and the switch" for port in unlit]
     if loss_db > 40.0 or loss_db < 0.0:
         found.append(
             f"the detectors together see {total:.3g} W of {asked:.3g} W from the laser ({loss_db:.1f} dB loss); check "

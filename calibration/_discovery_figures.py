@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     "ok": "#2a7f3f", "swapped": "#e08a00", "permuted": "#e08a00", "open": "#b00020", "short": "#7b1fa2",
     "no effect": "#b00020", "dead": "#b00020", "not found": "#d65a9c", "undecided": "#9a9a9a", "untested": "#9a9a9a",
+    "stuck": "#404040",
 }  # fmt: skip
 _EDGE, _THETA_AT, _PHI_AT = 0.6, 0.62, 0.12
 
@@ -87,7 +88,7 @@ def _draw_resistances(axes: "Axes", discovery: Discovery) -> None:
     state = [] if discovery.electrical is None else list(discovery.electrical.state)
     axes.plot(np.flatnonzero(finite), ohm[finite], ".", color=_COLOURS["ok"])
     for k, one in enumerate(state):
-        if one != "ok":
+        if one not in ("ok", "stuck"):
             shown = min(max(ohm[k], 0.5 * typical), 1.5 * typical)
             axes.plot(k, shown, "v" if one == "short" else "^", color=_COLOURS[one], ms=7)
             axes.annotate(discovery.layout.heaters[k], (k, shown), fontsize=6, ha="center", va="bottom")

@@ -124,6 +124,8 @@ def fit_full(
     start
         Where to begin; None begins with the rough twin.
     """
+    if not (rough.channel >= 0).any():  # nothing moves, so nothing is to be fitted
+        return rough
     loose = np.setdiff1d(np.arange(len(rough.channel)), rough.channel[rough.channel >= 0])
     rows = np.flatnonzero((data.power_w[:, loose] == 0.0).all(axis=1))
     most = _READINGS_PER_PORT * rough.layout.ports

@@ -3,23 +3,29 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from calibration._arrays import flags
 from calibration._discovery_analysis import dead_outputs
 from calibration._discovery_channels import ChannelSearch
-from calibration._discovery_state import UNKNOWN
+from calibration._discovery_state import UNKNOWN, require_bare
 from calibration._discovery_steps import Verdicts
 from calibration._discovery_tests import PhaseTests
+from calibration._mesh_checks import require_probe
 from calibration._probe import Probe
 from calibration._session import Array
 from calibration._twin_fit import NoiseModel, _one_thread
+from optinc_hw.errors import CalibrationError
 
 DETECTOR_STATES = 4
 """Random settings in which every input is lit to see which detectors are alive."""
 SEARCHES = 5
 """Searches, begun anew in other settings where no twin predicts what it has not seen; every second one trusts chip.yaml
 about detectors that are alive."""
+STILL = 8.0
+"""A detector that varies by less than this many times its noise in these settings follows neither light nor heaters,"""
+STILL_SHARE = 0.3
+"""if it also varies by less than this share of its largest reading."""
 ALIKE = 0.95
 """Least correlation of a detector's readings with what the twin predicts of its output."""
 
@@ -68,7 +74,7 @@ class ChannelMap:
 
 
 def find_channels(
-    probe: Probe, noise: NoiseModel, rng: np.random.Generator, unusable: NDArray[np.bool_] | None = None
+    probe: Probe, noise: NoiseModel, rng: np.random.Generator, unusable: ArrayLike | None = None
 ) -> ChannelMap:
     """Find which channel moves which phase of a bare mesh, and which detector sees which output.
 
@@ -85,15 +91,18 @@ def find_channels(
     rng
         Source of random settings.
     unusable
-        Channels (H,) that must not be driven, open and shorted ones say; none if left out.
+        Booleans (H,): channels that must not be driven, open and shorted ones say; none if left out.
 
     Raises
     ------
     CalibrationError
-        If the chip is no bare mesh, all detectors are dark, or ``unusable`` is not one truth value for each channel.
+        If the chip is no bare mesh, the probe's limits or ``unusable`` are none of its heaters, fewer than two
+        detectors follow light and heaters, the light is lost on the way, or no channel has an effect.
     """
-    started, channels = probe.readings, len(probe.max_power_w)
-    usable = np.ones(channels, dtype=bool) if unusable is None else ~flags("unusable", unusable, channels)
+    require_bare(probe.layout)
+    require_probe(probe.max_power_w, probe.max_total_power_w, probe.nominal_efficiency, probe.layout)
+    started = probe.readings
+    usable = _usable(unusable, len(probe.layout.heaters))
     best: tuple[ChannelSearch, Verdicts] | None = None
     for turn in range(SEARCHES):
         tests = PhaseTests(probe, noise, rng, trusting=turn % 2 == 1)
@@ -111,6 +120,7 @@ def find_channels(
         placed = search.placed(verdicts)
         _confirm_detectors(search.tests, search)
     tests = search.tests
+    _require_effects(tests, placed.silent)
     return ChannelMap(
         channel=placed.channel, undecided=placed.undecided, acts=~placed.silent, sees=tests.sees.copy(),
         dead_detectors=tests.dead_detectors.copy(), bar_w=tests.wiring.bar_w.copy(),
@@ -119,6 +129,16 @@ def find_channels(
         margin=np.where(verdicts.acting, verdicts.margin, np.nan),
         held_out_tvd=_distance(search), readings=probe.readings - started,
     )  # fmt: skip
+
+
+def _usable(unusable: ArrayLike | None, heaters: int) -> NDArray[np.bool_]:
+    """Channels (H,) that may be driven; refuses what is no truth value for each heater, and to drive none."""
+    if unusable is None:
+        return np.ones(heaters, dtype=np.bool_)
+    given = flags("unusable", unusable, heaters)
+    if given.all():
+        raise CalibrationError(f"all {heaters} channels are unusable; leave those that may be driven at False")
+    return np.asarray(~given)
 
 
 def _distance(search: ChannelSearch) -> float:
@@ -136,9 +156,34 @@ def _find_dead_detectors(tests: PhaseTests) -> None:
     n = tests.probe.layout.ports
     settings = np.repeat(np.stack([tests.random_power(0) for _ in range(DETECTOR_STATES)]), n, axis=0)
     readings = tests.measure("detectors", settings, np.tile(np.arange(n), DETECTOR_STATES))
-    tests.dead_detectors = dead_outputs(readings)
+    tests.dead_detectors = dead_outputs(readings) | _still(readings, tests)
+    alive = int(np.sum(~tests.dead_detectors))
+    if alive < 2:
+        raise CalibrationError(
+            f"only {alive} of {n} detectors follow light and heaters in {len(settings)} random settings, and 2 are "
+            "needed; check laser, input switch, and the meters' ranges and averaging"
+        )
     seen = np.where(tests.dead_detectors, 0.0, np.nan_to_num(readings)).sum(axis=1)
     tests.light_w = seen.reshape(DETECTOR_STATES, n).max(axis=0)
+
+
+def _still(readings: Array, tests: PhaseTests) -> NDArray[np.bool_]:
+    """Detectors (n,) that are dark, or read the same in all settings (B, n)."""
+    largest = np.where(np.isfinite(readings), readings, -np.inf).max(axis=0)
+    least = np.where(np.isfinite(readings), readings, np.inf).min(axis=0)
+    noise = STILL * np.maximum(tests.noise.relative * largest, tests.noise.floor_w)
+    return np.asarray((largest <= tests.dark_w) | (largest - least < np.minimum(noise, STILL_SHARE * largest)))
+
+
+def _require_effects(tests: PhaseTests, silent: NDArray[np.bool_]) -> None:
+    """Refuse to call all channels dead, or to judge by readings during which the light was lost."""
+    n = tests.probe.layout.ports
+    tests.measure("light at the end", np.zeros((n, len(silent))), np.arange(n))
+    if silent.all():
+        raise CalibrationError(
+            f"no reading follows any of the {len(silent)} channels that chip.yaml has; check that the heater drivers "
+            "are those of this chip, their common ground, and that the meters' readings are live"
+        )
 
 
 def _confirm_detectors(tests: PhaseTests, search: ChannelSearch) -> None:

@@ -1,13 +1,17 @@
 """Discovery on a bench: everything before a calibration, one step after the other."""
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calibration._calibrate import silent
 from calibration._checks import require_whole
 from calibration._discovery import Discovery, judge
 from calibration._discovery_electrical import ElectricalFindings, discover_electrical
 from calibration._discovery_map import find_channels
+from calibration._discovery_state import require_bare
+from calibration._leaving import dark_afterwards
 from calibration._probe import BenchProbe
-from calibration._session import Progress
+from calibration._session import LIMIT_SHARE, Progress
 from calibration._twin_fit import NoiseModel
 from optinc_hw.bench import Bench
 
@@ -37,24 +41,25 @@ def discover(bench: Bench, *, seed: int = 0, progress: Progress | None = None) -
         If an instrument fails.
     """
     require_whole("seed", seed, 0)
-    try:
+    require_bare(bench.layout)
+    with dark_afterwards(bench):
         electrical = discover_electrical(bench)
         usable = np.array([state == "ok" for state in electrical.state])
-        nominal = bench.description.chip.nominal.resistance_ohm
-        ohm = np.where(usable, electrical.resistance_ohm, nominal)
-        probe = BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress or _unwatched)
-        bench.light(on=True)
-        found = find_channels(probe, noise_of_readings(electrical), np.random.default_rng(seed), ~usable)
-    finally:
-        try:
-            bench.light(on=False)
-        finally:
-            bench.set_voltages(np.zeros(len(bench.layout.heaters)))
+        found = find_channels(
+            _probe(bench, electrical, usable, progress or silent), noise_of_readings(electrical),
+            np.random.default_rng(seed), ~usable,
+        )  # fmt: skip
     return judge(bench.layout, found, electrical)
 
 
-def _unwatched(stage: str, done: int, total: int) -> None:
-    del stage, done, total
+def _probe(bench: Bench, electrical: ElectricalFindings, usable: NDArray[np.bool_], progress: Progress) -> BenchProbe:
+    """Make a probe that keeps limits although resistances are others than the nominal ones that the bench judges by."""
+    nominal = bench.description.chip.nominal.resistance_ohm
+    ohm = np.where(usable, electrical.resistance_ohm, nominal)
+    probe = BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress)
+    probe.max_power_w = np.minimum(probe.max_power_w, (LIMIT_SHARE * bench.max_current) ** 2 * ohm)
+    probe.max_total_power_w *= min(1.0, nominal / float(ohm.mean()))
+    return probe
 
 
 def noise_of_readings(electrical: ElectricalFindings) -> NoiseModel:

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from calibration._discovery_routes import Route
 from calibration._session import Array
+from optinc_hw.errors import CalibrationError
+from optinc_hw.photonics import ChipLayout
 
 UNKNOWN = -1
 
@@ -44,3 +46,18 @@ class Side:
     route: Route
     behind: list[NDArray[np.intp]]
     output: int
+
+
+def require_bare(layout: ChipLayout) -> None:
+    """Refuse chips that are no bare meshes.
+
+    Raises
+    ------
+    CalibrationError
+        If the chip has modulators or homodyne receivers.
+    """
+    if not layout.bare:
+        raise CalibrationError(
+            f"which heater is which phase is found on bare meshes only, and this chip has inputs = {layout.inputs!r}, "
+            f"receivers = {layout.receivers!r}; nothing was driven; use calibrate"
+        )

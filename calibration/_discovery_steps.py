@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from calibration._discovery_twin import RoughTwin
 from calibration._mesh_linear import MeshData
 from calibration._session import Array
+from calibration._start_power import TOTAL_SHARE, room_for
 
 SEEN = 0.02
 """Smallest effect of a phase relative to all light (rms); heat of its neighbours alone does less."""
@@ -178,6 +179,45 @@ def judge_steps(twin: RoughTwin, steps: Steps) -> Verdicts:
 
 def _by_channel(steps: Steps, heaters: int, values: Array) -> Array:
     return np.asarray(np.bincount(steps.channel, values.sum(axis=1), heaters), dtype=np.float64)
+
+
+def stepped_powers(
+    power_w: Array, channels: NDArray[np.intp], size_w: Array, top_w: Array, max_power_w: Array, max_total_w: float
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Let single channels step from each of some settings, up where they can be, within all limits.
+
+    Parameters
+    ----------
+    power_w
+        Settings (B, H) in W.
+    channels, size_w
+        Channels (h,) and their steps in W.
+    top_w, max_power_w
+        Powers (H,) in W up to which steps go up, and limits.
+    max_total_w
+        Limit of the total power in W: where steps would exceed it, all settings are lowered.
+
+    Returns
+    -------
+    tuple
+        Settings (B, H), powers (h, B, H) after the steps and their changes (h, B), in W.
+    """
+
+    def ends_of(power: Array) -> tuple[Array, Array]:
+        now, size, top = power[:, channels].T, size_w[:, None], max_power_w[channels, None]
+        change = np.where(now + size <= np.maximum(top_w[channels, None], size), size, -size)
+        change = np.clip(now + change, 0.0, top) - now
+        ends = np.repeat(power[None], len(channels), axis=0)
+        ends[np.arange(len(channels)), :, channels] += change
+        return ends, change
+
+    ends, change = ends_of(power_w)
+    if ends.sum(axis=-1).max(initial=0.0) <= TOTAL_SHARE * max_total_w:
+        return power_w, ends, change
+    raised = np.column_stack([power_w, np.full(len(power_w), size_w.max())])
+    kept = np.arange(raised.shape[1]) == power_w.shape[1]
+    lower = power_w * room_for(raised, kept, max_total_w, "discovery: steps of channels")
+    return lower, *ends_of(lower)
 
 
 def telling_settings(

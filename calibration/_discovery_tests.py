@@ -14,12 +14,16 @@ from calibration._discovery_analysis import (
     find_gate,
 )
 from calibration._discovery_routes import Route, RouteMap
-from calibration._discovery_state import UNKNOWN, Side, Wiring
+from calibration._discovery_state import UNKNOWN, Side, Wiring, require_bare
+from calibration._mesh_checks import checked_answer
 from calibration._probe import Probe
 from calibration._session import Array
+from calibration._start_power import room_for
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 
+ABOVE_FLOOR = 8.0
+"""Light is what reads this many times more than the noise of a dark detector."""
 GATE_POINTS = 4
 """Points of a gate's sweep over one expected period, in each of two states."""
 EXPECTED_ANSWERS, OTHER_ANSWERS = 2, 3
@@ -61,10 +65,7 @@ class PhaseTests:
 
     def __post_init__(self) -> None:
         layout = self.probe.layout
-        if not layout.bare:
-            raise CalibrationError(
-                "which heater is which phase is found on bare meshes only; this chip is another kind"
-            )
+        require_bare(layout)
         heaters, mzis = len(layout.heaters), len(layout.mesh.mzis)
         self.mesh = layout.mesh
         self.routes = RouteMap(layout.mesh)
@@ -75,12 +76,26 @@ class PhaseTests:
         self.sees = np.full(layout.ports, UNKNOWN)
         self.unused = np.zeros(heaters, dtype=bool)
         self.light_w = np.zeros(layout.ports)
+        self.dark_w = ABOVE_FLOOR * self.noise.floor_w
 
     def measure(self, stage: str, power_w: Array, lit: int | NDArray[np.intp]) -> Array:
-        """Take readings (B, n) in W at powers (B, H) in W; NaN for dead detectors."""
+        """Take readings (B, n) in W at powers (B, H) in W; NaN for dead detectors and invalid readings.
+
+        Raises
+        ------
+        CalibrationError
+            If every input port is lit and no detector sees light: laser or meters have failed.
+        """
         ports = np.broadcast_to(np.asarray(lit, dtype=np.intp), len(power_w)).copy()
-        readings = self.probe.measure(f"discovery: {stage}", power_w, ports)
-        return np.where(self.dead_detectors, np.nan, readings)
+        name = f"discovery: {stage}"
+        readings = checked_answer(self.probe.measure(name, power_w, ports), len(ports), len(self.sees), name)
+        readings = np.where(self.dead_detectors | ~np.isfinite(readings), np.nan, readings)
+        if len(np.unique(ports)) == len(self.sees) and not (readings > self.dark_w).any():
+            raise CalibrationError(
+                f"no detector sees light in {name!r}, with each input port lit in turn (more than {self.dark_w:.3g} W "
+                "needed); check laser, shutter, input switch and the meters' ranges"
+            )
+        return readings
 
     def random_power(self, column: int) -> Array:
         """Draw powers (H,) in W: known internal phases before ``column`` in bar, others random, unused ones at zero.
@@ -116,6 +131,15 @@ class PhaseTests:
         """Lead light along ``route``; its other MZIs are in bar already."""
         for mzi in sorted(route.crossed):
             self.set_theta(power, mzi, np.pi)
+
+    def _within(self, settings: Array, column: int, moved: list[int]) -> Array:
+        """Lower powers (B, H) in W to what the chip's limit allows, but not of ``moved`` channels and known bars."""
+        theta = self.probe.layout.mesh_theta
+        known = [mzi for mzi in np.flatnonzero(self.wiring.steerable) if self.mesh.mzis[mzi][0] < column]
+        kept = np.zeros(settings.shape[1], dtype=np.bool_)
+        kept[[*self.wiring.channel[theta[known]], *moved]] = True
+        room = room_for(settings, kept, self.probe.max_total_power_w, "discovery: gates")
+        return np.where(kept, settings, settings * room)
 
     def sweep(self, power: Array, channels: NDArray[np.intp] | int, points: int, periods: float = 1.0) -> Array:
         """Make settings (points, H) in W with channels stepped from zero to just below ``periods`` of their own."""
@@ -221,6 +245,12 @@ class PhaseTests:
         power = self.random_power(self.mesh.mzis[mzi][0])
         self.steer(power, side.route)
         settings = self.sweep(power, channel, GATE_POINTS)
+        behind = side.behind[turn % len(side.behind)] if side.behind else np.zeros(0, dtype=np.intp)
+        moved = settings.copy()
+        half = 0.5 * self.period_w[behind]
+        moved[:, behind] = np.where(power[behind] < half, power[behind] + half, power[behind] - half)
+        both = self._within(np.concatenate([settings, moved]), self.mesh.mzis[mzi][0], [channel, *behind.tolist()])
+        settings, moved = both[:GATE_POINTS], both[GATE_POINTS:]
         before = self.measure(f"gate of {self._name(mzi)}", settings, side.route.lit)
         efficiency = float(self.wiring.efficiency[channel])
         if effect(before) < CLEAR_EFFECT:
@@ -229,10 +259,6 @@ class PhaseTests:
             detector = self.detector(side.output)
             assert detector is not None
             return find_darkest(settings[:, channel], before, detector, efficiency)
-        behind = side.behind[turn % len(side.behind)]
-        moved = settings.copy()
-        half = 0.5 * self.period_w[behind]
-        moved[:, behind] = np.where(power[behind] < half, power[behind] + half, power[behind] - half)
         after = self.measure(f"gate of {self._name(mzi)}", moved, side.route.lit)
         return find_gate(settings[:, channel], before, after, efficiency)
 
@@ -246,7 +272,7 @@ class PhaseTests:
         _, arm, route = min(found, key=lambda way: way[:2])
         power = self.random_power(column)
         self.steer(power, route)
-        settings = self.sweep(power, channel, GATE_POINTS)
+        settings = self._within(self.sweep(power, channel, GATE_POINTS), column, [channel])
         readings = self.measure(f"gate of {self._name(mzi)}", settings, route.lit)
         if effect(readings) < CLEAR_EFFECT:
             return Gate.without_effect(float(self.wiring.efficiency[channel]))
@@ -272,7 +298,8 @@ class PhaseTests:
             if route is not None and mode not in self.sees:
                 power = self.random_power(depth)
                 self.steer(power, route)
-                self._assign(self.measure(f"detector of output {mode}", power[None], route.lit)[0], route.lit, (mode,))
+                setting = self._within(power[None], depth, [])
+                self._assign(self.measure(f"detector of output {mode}", setting, route.lit)[0], route.lit, (mode,))
 
     def _assign(self, brightness: Array, port: int, outputs: tuple[int, ...]) -> None:
         """Give ``outputs`` the detectors that light of a port lights up; as chip.yaml has them where it can be."""

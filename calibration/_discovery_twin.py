@@ -19,6 +19,7 @@ MODEL_SHARE = 0.05
 _GAIN_RANGE = (0.5, 2.0)
 _ETA_RANGE = 0.12
 _TINY = 1e-300
+_LEAST_W = 1e-140  # least mean power: its square is no 0
 
 
 @dataclass(frozen=True)
@@ -174,4 +175,5 @@ def weigh(values: Array, unit: MeshData) -> float:
 
 
 def _mean(data: MeshData) -> float:
-    return max(float(np.nanmean(data.readings_w)), _TINY)
+    seen = data.readings_w[np.isfinite(data.readings_w)]
+    return max(float(seen.mean()) if len(seen) else 0.0, _LEAST_W)

@@ -182,11 +182,13 @@ def _measure_check(state: StartState) -> Sweep:
     layout = state.probe.layout
     phase = state.random_phase(CHECKS, np.arange(len(layout.heaters)))
     first = np.linspace(0.0, max(layout.mesh.depth - CHECK_COLUMNS, 0), CHECKS).astype(np.intp)
-    for row, start in zip(phase, first, strict=True):
+    kept = np.zeros(phase.shape, dtype=np.bool_)
+    for row, start in enumerate(first):
         still = np.flatnonzero((state.column < start) | (state.column >= start + CHECK_COLUMNS))
-        row[layout.mesh_theta[still]] = state.still(still)
+        phase[row, layout.mesh_theta[still]] = state.still(still)
+        kept[row, layout.mesh_theta[still]] = True
     lit = (np.arange(CHECKS) * layout.ports // CHECKS + layout.ports // 3) % layout.ports
-    return state.measure("start_check", phase, lit.astype(np.intp))
+    return state.measure("start_check", phase, lit.astype(np.intp), kept)
 
 
 def _verdicts(state: StartState, filtered: StartFilter) -> tuple[HeaterVerdict, ...]:

@@ -48,7 +48,8 @@ def _respond(state: StartState, heaters: NDArray[np.intp], lit: int) -> list[boo
     reach = np.minimum(TWO_PI, (state.efficiency * state.probe.max_power_w)[heaters])
     changed = np.arange(len(heaters))
     phase[changed + 1, heaters] = (phase[0, heaters] + reach / 2.0) % reach
-    state.asides.append(state.measure("start_heater", phase, np.full(len(phase), lit, dtype=np.intp)))
+    none = np.zeros(0, dtype=np.intp)
+    state.asides.append(state.measure("start_heater", phase, np.full(len(phase), lit, dtype=np.intp), none))
     readings = state.asides[-1].readings_w
     return [_change(state, readings[np.array([0, row])]) > LEAST_RESPONSE for row in changed + 1]
 

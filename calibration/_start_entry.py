@@ -107,12 +107,14 @@ def _measure(state: StartState, work: _Entry, ports: NDArray[np.intp]) -> None:
         phase[:, layout.mesh_phi[mixed]] = state.random_phase(points, layout.mesh_phi[mixed])
         phase[:, layout.mesh_theta[work.cells]] = state.random_phase(points, layout.mesh_theta[work.cells])
         turned[int(port)] = np.zeros(points)
+        kept = layout.mesh_theta[before]
         if edge:
             # Without a phi behind, what becomes of the upper output is changed instead.
             turned[int(port)][points // 2 :] = 1.0
             heater = layout.mesh_theta[last]
             phase[points // 2 :, heater] = (phase[0, heater] + np.pi) % TWO_PI
-        sweeps[int(port)] = state.measure("start_theta", phase, np.full(points, port, dtype=np.intp))
+            kept = np.append(kept, heater)
+        sweeps[int(port)] = state.measure("start_theta", phase, np.full(points, port, dtype=np.intp), kept)
     work.sweeps.append(sweeps)
     work.turned.append(turned)
 

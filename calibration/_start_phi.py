@@ -108,7 +108,8 @@ def _measure_column(state: StartState, filtered: StartFilter, column: int, cells
             break
         points = MORE_POINTS if round_ else first
         phase, lit = _design(state, filtered, column, wanted, light, points)
-        taken.append(state.measure("start_phi", phase, lit))
+        steered = np.flatnonzero((state.column >= column) | (state.column < column - WINDOW))
+        taken.append(state.measure("start_phi", phase, lit, state.probe.layout.mesh_theta[steered]))
         taken[-1].first = max(column - WINDOW, 0)
         advantage = _search(state, filtered, column, cells, seen, taken)
         wanted = cells[visible & (advantage < WANTED_ADVANTAGE)]

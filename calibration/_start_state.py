@@ -10,12 +10,15 @@ from calibration._mesh_linear import MeshData
 from calibration._probe import Ports, Probe
 from calibration._session import Array, Progress
 from calibration._start_fringes import Couplers
+from calibration._start_power import room_for
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 
 TWO_PI = 2.0 * np.pi
 DARK_SHARE = 0.02
 """A detector that never shows this share of its neighbours' light is dead."""
+LEAST_POWER_SHARE = 0.6
+"""Least power limit, as a part of what all heaters take together at a whole circle; half of it is the mean."""
 OUTPUT_COLUMNS = 12
 """Up to so many columns all thetas are found from the outputs; of more, half."""
 DEAD = "its heater does nothing: readings that differ by it alone are the same"
@@ -130,11 +133,12 @@ class StartState:
             if not (self.moves_theta[k] and self.moves_phi[k]):
                 self.theta_reason[k] = DEAD_PHI if self.moves_theta[k] else DEAD
             self.phi_reason[k] = "" if self.moves_phi[k] else DEAD
-        drawn = np.minimum(TWO_PI, self.efficiency * self.probe.max_power_w)
-        if 0.6 * np.sum(drawn / self.efficiency) > self.probe.max_total_power_w:
+        drawn = LEAST_POWER_SHARE * float(np.sum(np.minimum(TWO_PI / self.efficiency, self.probe.max_power_w)))
+        if drawn > self.probe.max_total_power_w:
             raise CalibrationError(
-                f"the chip's power limit of {self.probe.max_total_power_w:.3g} W does not allow random phases over a "
-                f"circle on all {len(drawn)} heaters (about {0.5 * np.sum(drawn / self.efficiency):.3g} W); raise it"
+                f"the chip's power limit of {self.probe.max_total_power_w:.4g} W does not allow random phases over a "
+                f"circle on all {len(self.efficiency)} heaters: {drawn:.4g} W are needed, {LEAST_POWER_SHARE:g} of "
+                "what they take together at most; raise limits.total_power_w in chip.yaml if chip and cooling allow it"
             )
 
     @property
@@ -182,14 +186,25 @@ class StartState:
             if before is not None:
                 self.crossed[before] = True
 
-    def measure(self, stage: str, phase: Array, lit: Ports) -> Sweep:
-        """Measure one sweep of phases (R, H) in rad within the heaters' limits."""
+    def measure(self, stage: str, phase: Array, lit: Ports, kept: NDArray[np.intp] | NDArray[np.bool_]) -> Sweep:
+        """Measure one sweep of phases (R, H) in rad within the limits of heaters and chip.
+
+        Where the chip's total power does not suffice, all phases are lowered but those that are ``kept``: positions of
+        heaters, or a mask (R, H).
+        """
         reach = self.efficiency * self.probe.max_power_w
         # A phase out of reach becomes the nearer end of the range.
         phase = np.where(phase <= reach, phase, np.where(phase - reach < TWO_PI - phase, reach, 0.0))
         power = np.minimum(phase / self.efficiency, self.probe.max_power_w)
+        stay = np.zeros(phase.shape, dtype=np.bool_)
+        if kept.ndim == 2:
+            stay[:] = kept
+        else:
+            stay[:, kept] = True
+        factor = np.where(stay, 1.0, room_for(power, stay, self.probe.max_total_power_w, stage))
+        phase, power = phase * factor, power * factor
         readings = checked_answer(self.probe.measure(stage, power, lit), len(lit), self.ports, stage)
-        sweep = Sweep(phase, power, lit, np.where(self.blind, np.nan, readings))
+        sweep = Sweep(phase, power, lit, np.where(self.blind | ~np.isfinite(readings), np.nan, readings))
         self.sweeps.append(sweep)
         return sweep
 

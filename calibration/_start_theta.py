@@ -123,13 +123,14 @@ def _measure_group(state: StartState, column: int, port: int, points: int) -> Sw
     here, behind = np.flatnonzero(state.column == column), np.flatnonzero(state.column > column)
     phase[:, layout.mesh_theta[behind]] = state.still(behind)
     before = np.flatnonzero(state.column < column)
-    moved_phis = [layout.mesh_phi[behind]]
+    moved_phis, kept = [layout.mesh_phi[behind]], layout.mesh_theta[behind]
     if column == state.meeting:
         phase[:, layout.mesh_theta[before]] = bars(state, before)
         moved_phis.append(layout.mesh_phi[before])
+        kept = np.append(kept, layout.mesh_theta[before])
     for moved in (*moved_phis, layout.mesh_theta[here], layout.mesh_phi[here]):
         phase[:, moved] = state.random_phase(points, moved)
-    return state.measure("start_theta", phase, np.full(points, port, dtype=np.intp))
+    return state.measure("start_theta", phase, np.full(points, port, dtype=np.intp), kept)
 
 
 def _table(state: StartState, column: int, work: _Column, sweep: Sweep) -> Array:
