@@ -11,7 +11,7 @@ from calibration._discovery_map import find_channels
 from calibration._discovery_state import require_bare
 from calibration._leaving import dark_afterwards
 from calibration._probe import BenchProbe
-from calibration._session import LIMIT_SHARE, Progress
+from calibration._session import Progress
 from calibration._twin_fit import NoiseModel
 from optinc_hw.bench import Bench
 
@@ -53,13 +53,8 @@ def discover(bench: Bench, *, seed: int = 0, progress: Progress | None = None) -
 
 
 def _probe(bench: Bench, electrical: ElectricalFindings, usable: NDArray[np.bool_], progress: Progress) -> BenchProbe:
-    """Make a probe that keeps limits although resistances are others than the nominal ones that the bench judges by."""
-    nominal = bench.description.chip.nominal.resistance_ohm
-    ohm = np.where(usable, electrical.resistance_ohm, nominal)
-    probe = BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress)
-    probe.max_power_w = np.minimum(probe.max_power_w, (LIMIT_SHARE * bench.max_current) ** 2 * ohm)
-    probe.max_total_power_w *= min(1.0, nominal / float(ohm.mean()))
-    return probe
+    ohm = np.where(usable, electrical.resistance_ohm, bench.description.chip.nominal.resistance_ohm)
+    return BenchProbe(bench, ohm, np.zeros(len(ohm)), np.nan_to_num(electrical.dark_w), progress)
 
 
 def noise_of_readings(electrical: ElectricalFindings) -> NoiseModel:

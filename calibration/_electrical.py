@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from calibration._curves import PhaseCurveFit, fit_phase_curve
 from calibration._mesh_law import Law, combined_law
 from calibration._resistance import fit_resistance
-from calibration._session import Array, Session, allowed_power
+from calibration._session import Array, Session, allowed_power, allowed_total
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics.heaters import voltage_from_power
@@ -28,6 +28,8 @@ FRINGE_PERIODS = 1.4
 FRINGE_TRIES = 6
 POWER_SHARE = 0.8
 """Part of the chip's total power limit that start-up sweeps may use."""
+FIRST_SHARE = 0.8
+"""Part of a heater's limits of power and current that is used before its resistance is known."""
 CLEAR_CONTRAST = 60.0
 """Contrast at which a fringe is taken at once; below it the heater is tried again from other settings, since heat
 that reaches bright neighbours can pass for a weak fringe."""
@@ -115,7 +117,8 @@ def measure_resistances(session: Session) -> dict[str, Array]:
     """
     bench, heaters = session.bench, len(session.layout.heaters)
     nominal_ohm = bench.description.chip.nominal.resistance_ohm
-    top = np.minimum(bench.max_power * 0.8, FRINGE_PERIODS * session.period_w)
+    top = np.minimum(bench.max_power * FIRST_SHARE, FRINGE_PERIODS * session.period_w)
+    top = np.minimum(top, (FIRST_SHARE * bench.interlock.max_current) ** 2 * nominal_ohm)
     groups = int(np.ceil(top.sum() / (POWER_SHARE * bench.max_total_power)))
     voltage = np.zeros((RESISTANCE_LEVELS, heaters))
     current = np.zeros((RESISTANCE_LEVELS, heaters))
@@ -250,6 +253,7 @@ def _fringe(power: Array, readings: Array, nominal: float) -> PhaseCurveFit:
 def random_powers(session: Session) -> Array:
     """Draw powers (H,) in W, uniform over one period of each heater and within the chip's total power."""
     power = session.rng.uniform(size=len(session.layout.heaters)) * session.period_w
-    power = np.minimum(power, allowed_power(session.bench, session.resistance_ohm, session.beta_per_w))
-    allowed = POWER_SHARE * session.bench.max_total_power
+    law = session.resistance_ohm, session.beta_per_w
+    power = np.minimum(power, allowed_power(session.bench, *law))
+    allowed = POWER_SHARE * allowed_total(session.bench, *law)
     return np.asarray(power * min(1.0, allowed / power.sum()))

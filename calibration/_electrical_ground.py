@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from calibration._arrays import floats, integers
 from calibration._checks import require_whole
+from calibration._electrical import FIRST_SHARE
 from calibration._electrical_ground_fit import (
     FOUND_SIGMA,
     PARAMETERS,
@@ -296,7 +297,8 @@ def measure_common_ground(
     heaters = len(bench.layout.heaters)
     count = heaters + 2 * SPARE_SETTINGS if settings is None else settings
     nominal_ohm = bench.description.chip.nominal.resistance_ohm
-    top = np.minimum(0.8 * bench.max_power, _POWER_SHARE * bench.max_total_power)
+    top = np.minimum(FIRST_SHARE * bench.max_power, (FIRST_SHARE * bench.max_current) ** 2 * nominal_ohm)
+    top = np.minimum(top, _POWER_SHARE * bench.max_total_power)
     voltage, current = np.zeros((count, heaters)), np.zeros((count, heaters))
     with dark_afterwards(bench):
         for setting in range(count):

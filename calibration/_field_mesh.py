@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibration._mesh_calibrate import find_good_start
 from calibration._probe import Ports
-from calibration._session import Array, Session, allowed_power
+from calibration._session import Array, Session, allowed_power, allowed_total
 from calibration._start import Start
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
@@ -40,8 +40,9 @@ class FieldProbe:
         self.layout = ChipLayout(chip.ports, chip.mesh, inputs="ports", receivers="power")
         self.heaters = np.array([chip.heaters.index(name) for name in self.layout.heaters], dtype=np.intp)
         """Positions (K,) of the mesh's heaters among the chip's."""
-        self.max_power_w = allowed_power(session.bench, session.resistance_ohm, session.beta_per_w)[self.heaters]
-        self.max_total_power_w = session.bench.max_total_power - self._others_w()
+        law = session.resistance_ohm, session.beta_per_w
+        self.max_power_w = allowed_power(session.bench, *law)[self.heaters]
+        self.max_total_power_w = allowed_total(session.bench, *law) - self._others_w()
         self.nominal_efficiency = session.efficiency[self.heaters]
         self.readings = 0
         """Fields of all ports measured."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from calibration._electrical_ground import CommonGround
 from calibration._mesh_checks import checked_settings
-from calibration._session import Array, Progress, allowed_power
+from calibration._session import Array, Progress, allowed_power, allowed_total
 from optinc_hw.bench import Bench
 from optinc_hw.photonics import ChipLayout, voltage_from_power
 
@@ -71,7 +71,7 @@ class BenchProbe:
         self._progress = progress
         self.layout = bench.layout
         self.max_power_w = allowed_power(bench, resistance_ohm, beta_per_w)
-        self.max_total_power_w = bench.max_total_power
+        self.max_total_power_w = allowed_total(bench, resistance_ohm, beta_per_w)
         self.nominal_efficiency = np.full(len(self.layout.heaters), np.pi / bench.description.chip.nominal.p_pi_w)
         self.readings = 0
         self._lit = False

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from calibration._journal import Keep, unstored
 from calibration._journal_run import READINGS
 from optinc_hw.bench import Bench
+from optinc_hw.bench.interlock import Interlock
 from optinc_hw.errors import CalibrationError
 from optinc_hw.photonics.heaters import power_from_voltage, voltage_from_power
 
@@ -23,10 +24,40 @@ LIMIT_SHARE = 0.9
 
 
 def allowed_power(bench: Bench, resistance_ohm: Array, beta_per_w: Array) -> Array:
-    """Return powers (H,) in W that experiments may use; the bench judges voltages by nominal resistances."""
-    nominal = voltage_from_power(bench.max_power, bench.description.chip.nominal.resistance_ohm, 0.0)
-    power = power_from_voltage(np.minimum(nominal, bench.max_voltage), resistance_ohm, beta_per_w)
-    return np.asarray(LIMIT_SHARE * np.minimum(power, bench.max_power))
+    """Return powers (H,) in W that experiments may use.
+
+    They keep the limits of power, current and voltage by the laws that were measured, (H,) in ohm and 1/W, and by those
+    that the bench judges with, nominal ones or a record's.
+    """
+    lock = bench.interlock
+    voltage = np.minimum.reduce(
+        [
+            lock.max_voltage,
+            _limit_voltage(lock, lock.resistance_ohm, lock.resistance_beta_per_w),
+            _limit_voltage(lock, resistance_ohm, beta_per_w),
+        ]
+    )
+    power = power_from_voltage(voltage, resistance_ohm, beta_per_w)
+    return np.asarray(LIMIT_SHARE * np.minimum(power, lock.max_power))
+
+
+def allowed_total(bench: Bench, resistance_ohm: Array, beta_per_w: Array) -> float:
+    """Return the power in W that experiments may use in all: less than the limit where the bench judges it to be more.
+
+    The arguments are those of `allowed_power`.
+    """
+    power = 0.5 * allowed_power(bench, resistance_ohm, beta_per_w)  # random settings take half of it on average
+    judged = float(bench.interlock.power(voltage_from_power(power, resistance_ohm, beta_per_w)).sum())
+    return float(bench.max_total_power) * min(1.0, float(power.sum()) / max(judged, np.finfo(float).tiny))
+
+
+def _limit_voltage(lock: Interlock, resistance_ohm: Array, beta_per_w: Array) -> Array:
+    """Voltages (H,) in V at which heaters of these laws reach their limits of power or current."""
+    by_power = voltage_from_power(lock.max_power, resistance_ohm, beta_per_w)
+    # V = I R0 (1 + beta V I); where R grows so fast that the current never gets there, none.
+    rest = 1.0 - lock.max_current**2 * resistance_ohm * beta_per_w
+    by_current = np.divide(lock.max_current * resistance_ohm, rest, out=np.full_like(rest, np.inf), where=rest > 0.0)
+    return np.asarray(np.minimum(by_power, by_current))
 
 
 class Session:

@@ -136,8 +136,9 @@ class StartState:
         drawn = LEAST_POWER_SHARE * float(np.sum(np.minimum(TWO_PI / self.efficiency, self.probe.max_power_w)))
         if drawn > self.probe.max_total_power_w:
             raise CalibrationError(
-                f"the chip's power limit of {self.probe.max_total_power_w:.4g} W does not allow random phases over a "
-                f"circle on all {len(self.efficiency)} heaters: {drawn:.4g} W are needed, {LEAST_POWER_SHARE:g} of "
+                f"the chip's power limit of {self.probe.max_total_power_w:.4g} W (limits.total_power_w, less where the "
+                f"bench overrates heaters) does not allow random phases over a circle on all {len(self.efficiency)} "
+                f"heaters: {drawn:.4g} W are needed, {LEAST_POWER_SHARE:g} of "
                 "what they take together at most; raise limits.total_power_w in chip.yaml if chip and cooling allow it"
             )
 

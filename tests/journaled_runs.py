@@ -62,9 +62,9 @@ class CountingBench:
             write_bench_folder(folder, ports, addresses, kind=kind)
         self.description = read_description(folder)
         self.folder, self.layout = Path(folder), self.description.layout
-        self._interlock = self.description.interlock
-        self.max_voltage, self.max_power = self._interlock.max_voltage, self._interlock.max_power
-        self.max_total_power = self._interlock.max_total_power
+        self.interlock = self.description.interlock
+        self.max_voltage, self.max_power = self.interlock.max_voltage, self.interlock.max_power
+        self.max_total_power = self.interlock.max_total_power
         self.readings, self.simulated_seed = 0, seed
         self._twin = true_twin(ports, seed, kind)
         self._model = ChipModel.from_parameters(self._twin)
@@ -75,7 +75,7 @@ class CountingBench:
         self._lit, self._repeats = on, 0
 
     def set_voltages(self, voltages):
-        self._interlock.check(voltages)
+        self.interlock.check(voltages)
         self._voltages, self._repeats = np.array(voltages), 0
 
     def settle(self):

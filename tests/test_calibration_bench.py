@@ -163,6 +163,7 @@ API = {
     "max_voltage",
     "max_power",
     "max_total_power",
+    "interlock",
     "light",
     "set_voltages",
     "settle",
