@@ -3,7 +3,7 @@
 Powers of fields are all that the start of a bare mesh needs; the fields' phases then tell those of the ports.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -110,7 +110,7 @@ class MeshPorts:
     input_phase: Array
     output_phase: Array
     lo_w: Array
-    coherence: float = field(repr=False)
+    coherence: float
 
 
 def find_mesh(session: Session, noise: NoiseModel) -> tuple[MeshPorts, dict[str, Array]]:
