@@ -73,12 +73,15 @@ class TwinSearch:
         A twin with those phases right to `BAR_SIGMA` and their channels; all else does not matter.
     measure
         Takes readings.
+    unsure
+        Phases whose channels are known and whose offsets are not.
     rng
         Source of random starts.
     """
 
     begin: RoughTwin
     measure: Measure
+    unsure: NDArray[np.intp]
     rng: np.random.Generator
     data: MeshData = field(init=False)
     held_out: MeshData = field(init=False)
@@ -86,8 +89,10 @@ class TwinSearch:
     def __post_init__(self) -> None:
         layout = self.begin.layout
         self._column = np.array([column for column, _ in layout.mesh.mzis])
-        self._lost = self.begin.channel[layout.mesh_theta] < 0
-        self._sigma = np.where(self.begin.channel >= 0, BAR_SIGMA, np.inf)
+        known = self.begin.channel >= 0
+        known[self.unsure] = False
+        self._lost = ~known[layout.mesh_theta]
+        self._sigma = np.where(known, BAR_SIGMA, np.inf)
 
     def run(self) -> RoughTwin:
         """Measure and fit."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._discovery_build import TwinSearch
-from calibration._discovery_full import FullTwin, best_full, fit_full
+from calibration._discovery_full import FullTwin, fit_full
 from calibration._discovery_heat import (
     EXPLAINS_HEAT,
     HEARD_CHI,
@@ -17,23 +17,14 @@ from calibration._discovery_heat import (
     invisible_phases,
 )
 from calibration._discovery_placing import Placed, half_told, place_unseen
+from calibration._discovery_settings import Sweeps
 from calibration._discovery_state import UNKNOWN
-from calibration._discovery_steps import (
-    EXPLAINED,
-    FAINT,
-    Steps,
-    Verdicts,
-    judge_steps,
-    stepped_powers,
-    telling_settings,
-)
-from calibration._discovery_tests import POWER_SHARE, PhaseTests
+from calibration._discovery_steps import EXPLAINED, FAINT, Steps, Verdicts, judge_steps, telling_settings
+from calibration._discovery_tests import PhaseTests
 from calibration._discovery_twin import RoughTwin, weigh
 from calibration._mesh_linear import MeshData
 from calibration._session import Array
 
-NUMBERS = 64
-"""Powers that at least are read for each channel's steps."""
 POOR = 0.12
 """Mean total variation distance of held-out settings above which a twin says nothing, and a relied-on map is wrong."""
 UNSHARP = 0.02
@@ -43,8 +34,6 @@ ATTEMPTS, TRIES, SHARP_ROUNDS, CONFIRMATIONS = 3, 3, 5, 3
 of the full model, with further readings of undecided channels; and of readings that confirm accusations."""
 FEW = 0.12
 """Part of the channels that may be undecided if further readings are to settle them without a new twin."""
-EXTERNAL_SHARE = 0.2
-"""Share of external phases that random settings heat: more would add more heat than a twin without it can bear."""
 CANDIDATES = 12
 """Random settings from which each telling one is chosen."""
 POSSIBLE = 10.0
@@ -53,6 +42,10 @@ WEAK = 0.8
 """A phase that leaves less than this unexplained of a small effect may be the one that makes it."""
 MOST_FREE = 10
 """Phases without channels that an undecided channel is tried at."""
+HEAT_ROUNDS = 3
+"""Rounds of large steps of channels that only warm others, while no place explains some of them."""
+LOUD_CHI = 20.0
+"""Effect over noise of a channel's heat above which it steps less in the next round: it bends otherwise."""
 CHECKS = 2
 """Per port: settings that judge the full model."""
 LIKELY_MARGIN = 1.5
@@ -73,12 +66,15 @@ class ChannelSearch:
         Tests of this chip, with the internal phases found by their gates.
     usable
         Channels (H,) that may be driven.
+    trusted
+        Internal phases that no gate told of and that chip.yaml's own channels are taken to move at first.
     rng
         Source of random settings.
     """
 
     tests: PhaseTests
     usable: NDArray[np.bool_]
+    trusted: NDArray[np.intp]
     rng: np.random.Generator
     twin: RoughTwin = field(init=False)
     full: RoughTwin = field(init=False)
@@ -87,17 +83,17 @@ class ChannelSearch:
     steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
-        probe, wiring, layout = self.tests.probe, self.tests.wiring, self.tests.probe.layout
+        wiring, layout = self.tests.wiring, self.tests.probe.layout
         self._layout, self._heaters, self._ports = layout, len(layout.heaters), layout.ports
-        self._column = np.repeat([column for column, _ in layout.mesh.mzis], 2)
         self._internal = np.isin(np.arange(self._heaters), layout.mesh_theta)
         self._invisible = np.isin(np.arange(self._heaters), invisible_phases(layout))
-        self._top_w = np.minimum(2.0 * np.pi / wiring.efficiency, probe.max_power_w)
+        self._sweeps = Sweeps(self.tests, self.rng)
         channel = np.where(self._internal, wiring.channel, UNKNOWN)
         offset = self.rng.uniform(-np.pi, np.pi, self._heaters)
         found = np.flatnonzero(channel != UNKNOWN)
         bars = np.repeat(wiring.bar_w, 2)
         offset[found] = np.pi - wiring.efficiency[channel[found]] * bars[found]
+        channel[self.trusted] = self.trusted
         ones = np.ones(self._ports)
         self.twin = self.full = RoughTwin(layout, channel, wiring.efficiency.copy(), offset, ones, ones)
         self.steps = Steps.none(self._heaters, self._ports)
@@ -105,13 +101,13 @@ class ChannelSearch:
     def run(self) -> Verdicts:
         """Build a twin, let every channel step, and measure more until all is decided or nothing helps."""
         asked = np.flatnonzero(self.usable)
-        verdicts = self._begin(self.twin, asked)
+        verdicts = self._begin(self.twin, asked, self.trusted)
         for _ in range(ATTEMPTS - 1):
             asked = np.flatnonzero(self.usable & ~verdicts.decided)
             if not self.good or (verdicts.acting & ~verdicts.decided).mean() <= FEW:
                 break
             before = self.twin, self.data, self.held_out
-            verdicts = self._begin(self._relying_on(verdicts), asked)
+            verdicts = self._begin(self._relying_on(verdicts), asked, self.trusted[:0])
             if not self.good:
                 self.twin, self.data, self.held_out = before
                 verdicts = self._settled()
@@ -127,9 +123,9 @@ class ChannelSearch:
         verdicts = judge_steps(self.twin, self.steps)
         for _ in range(SHARP_ROUNDS):
             before = self.twin.channel
-            self.full = fit_full(self.twin, self._readings(before), self.tests.noise, self.rng)
+            self.full = fit_full(self.twin, self._readings(before), self.tests.noise, self.rng, self.full)
             self.data = self.data.joined(self.held_out)
-            self.held_out = self._random_data(self._depth, CHECKS * self._ports)
+            self.held_out = self._random_data(self._sweeps.depth, CHECKS * self._ports)
             verdicts = judge_steps(self.full, self.steps)
             channel = self._believed(verdicts)
             self.twin = self._descended(replace(self.twin, channel=channel), self._readings(channel), 3)
@@ -141,10 +137,10 @@ class ChannelSearch:
                 break
         return verdicts
 
-    def _begin(self, begin: RoughTwin, asked: NDArray[np.intp]) -> Verdicts:
-        """Build a twin from one that relies on some channels, and let channels step."""
+    def _begin(self, begin: RoughTwin, asked: NDArray[np.intp], unsure: NDArray[np.intp]) -> Verdicts:
+        """Build a twin from one that relies on some channels, with ``unsure`` offsets of some, and let channels step."""
         for _ in range(TRIES):
-            search = TwinSearch(begin, self._random_data, self.rng)
+            search = TwinSearch(begin, self._random_data, unsure, self.rng)
             self.twin = begin
             self.twin = search.run()
             self.data, self.held_out = search.data, search.held_out
@@ -152,8 +148,7 @@ class ChannelSearch:
                 break
             begin = search.without_astray()
         if self.good:
-            settings = self._random(self._depth, self._settings)
-            self.steps = self.steps.joined(self._stepped(asked, settings, _QUARTER))
+            self.steps = self.steps.joined(self._stepped(asked))
         return self._settled()
 
     def _confirmed(self, verdicts: Verdicts) -> Verdicts:
@@ -163,8 +158,7 @@ class ChannelSearch:
         for _ in range(CONFIRMATIONS):
             if not open_.any():
                 break
-            settings = self._random(self._depth, self._settings)
-            fresh = fresh.joined(self._stepped(np.flatnonzero(open_), settings, _QUARTER))
+            fresh = fresh.joined(self._stepped(np.flatnonzero(open_)))
             again = judge_steps(self.full, fresh)
             open_ = elsewhere & ~(again.decided & (again.best == verdicts.best))
         return verdicts.without(open_)
@@ -179,70 +173,28 @@ class ChannelSearch:
         """Whether the full model predicts them so well that the wiring that it was fitted to must be right."""
         return self.full.distance(self.held_out) < UNSHARP
 
-    @property
-    def _depth(self) -> int:
-        return self._layout.mesh.depth
-
-    @property
-    def _settings(self) -> int:
-        return max(self._ports, -(-NUMBERS // self._ports))
-
     def _visible(self, verdicts: Verdicts) -> NDArray[np.bool_]:
         """Channels that move a phase which powers show, or by their effect might."""
         return np.asarray(verdicts.acting | ((verdicts.effect > FAINT) & (verdicts.least < WEAK)))
 
-    # Settings and readings
-
-    def _random(self, column: int, count: int) -> tuple[Array, NDArray[np.intp]]:
-        """Draw powers (count, H) in W and lit ports: believed phases up to ``column`` at random, others in bar."""
-        twin, probe = self.twin, self.tests.probe
-        power = np.zeros((count, self._heaters))
-        for phase in np.flatnonzero(twin.channel != UNKNOWN):
-            channel = twin.channel[phase]
-            if self._column[phase] <= column:
-                moved = self._internal[phase] or self.rng.uniform(size=count) < EXTERNAL_SHARE
-                power[:, channel] = moved * self.rng.uniform(size=count) * self._top_w[channel]
-            elif self._internal[phase]:
-                bar = (np.pi - twin.offset[phase]) % (2.0 * np.pi) / twin.efficiency[channel]
-                power[:, channel] = min(bar, probe.max_power_w[channel])
-        total = np.maximum(power.sum(axis=1, keepdims=True), 1e-300)
-        power *= np.minimum(1.0, POWER_SHARE * probe.max_total_power_w / total)
-        return power, (np.arange(count) + self.rng.integers(self._ports)) % self._ports
-
-    def _random_data(self, column: int, count: int) -> MeshData:
-        return self._measured("settings for a twin", *self._random(column, count))
-
-    def _measured(self, stage: str, power_w: Array, lit: NDArray[np.intp]) -> MeshData:
-        """Measure; readings in the order of outputs, NaN where no detector sees one."""
-        readings = self.tests.measure(stage, power_w, lit)
-        detectors = [self.tests.detector(output) for output in range(self._ports)]
-        ordered = [np.full(len(lit), np.nan) if d is None else readings[:, d] for d in detectors]
-        return MeshData(power_w, lit, np.stack(ordered, axis=1))
-
-    def _stepped(
-        self, channels: NDArray[np.intp], settings: tuple[Array, NDArray[np.intp]], turn: float
-    ) -> Steps:  # fmt: skip
-        """Let single channels step by ``turn`` periods from each setting."""
-        power, lit = settings
-        size = (turn * 2.0 * np.pi / self.twin.efficiency)[channels]
-        probe = self.tests.probe
-        power, ends, change = stepped_powers(
-            power, channels, size, self._top_w, probe.max_power_w, probe.max_total_power_w
-        )
-        both = np.concatenate([power[None], ends]).reshape(-1, self._heaters)
-        read = self._measured("steps of channels", both, np.tile(lit, 1 + len(channels))).readings_w
-        count = len(lit)
-        return Steps(
-            power, lit, read[:count], np.tile(np.arange(count), len(channels)), np.repeat(channels, count),
-            change.ravel(), read[count:],
-        )  # fmt: skip
-
     def _measure_more(self, undecided: NDArray[np.intp], verdicts: Verdicts) -> None:
         """Take readings in which the phases that undecided channels may move would do the most different things."""
         rivals = [(int(c), self._plausible(int(c), verdicts)) for c in undecided]
-        power, lit = self._random(self._depth, CANDIDATES * self._settings)
-        chosen = telling_settings(self.full, power, lit, rivals, self._settings)
-        self.steps = self.steps.joined(self._stepped(undecided, (power[chosen], lit[chosen]), _QUARTER))
+        power, lit = self._random(CANDIDATES * self._sweeps.count)
+        chosen = telling_settings(self.full, power, lit, rivals, self._sweeps.count)
+        self.steps = self.steps.joined(
+            self._sweeps.stepped(self.twin, undecided, (power[chosen], lit[chosen]), _QUARTER)
+        )
+
+    def _random(self, count: int) -> tuple[Array, NDArray[np.intp]]:
+        return self._sweeps.random(self.twin, self._sweeps.depth, count)
+
+    def _random_data(self, column: int, count: int) -> MeshData:
+        return self._sweeps.data(self.twin, column, count)
+
+    def _stepped(self, channels: NDArray[np.intp]) -> Steps:
+        """Let channels step by a quarter of a period from new random settings."""
+        return self._sweeps.stepped(self.twin, channels, self._random(self._sweeps.count), _QUARTER)
 
     def _plausible(self, channel: int, verdicts: Verdicts) -> NDArray[np.intp]:
         """Phases that a channel may move: those that explain it best, its own, and some that nothing moves."""
@@ -376,19 +328,26 @@ class ChannelSearch:
         tuple
             Whether (H,) each channel does nothing, and log likelihoods of those that only warm others.
         """
-        silent = ~self.usable
-        quiet = np.flatnonzero(self.usable & ~verdicts.acting)
-        if not len(quiet):
-            return silent, {}
-        steps = self._stepped(quiet, self._random(self._depth, 2 * self._settings), _LARGE)
-        over = effect_over_noise(steps, self.tests.noise, self._heaters)
-        silent[quiet[over[quiet] < SILENT_CHI]] = True
-        if not self.sharp:
-            return silent, {}
-        data = self._readings(self.twin.channel).joined(self.held_out).joined(steps.bases)
-        self.full = best_full(self.twin, self.full, data, self.tests.noise, self.rng)
-        only_warm = quiet[(over[quiet] > HEARD_CHI) & (judge_steps(self.full, steps).least[quiet] > _LIKELY)]
-        return silent, self._warming(only_warm, steps)
+        silent, turns = ~self.usable, np.full(self._heaters, _LARGE)
+        likely, every = dict[int, Array](), Steps.none(self._heaters, self._ports)
+        left = np.flatnonzero(self.usable & ~verdicts.acting)
+        for _ in range(HEAT_ROUNDS):
+            if not len(left):
+                break
+            settings = self._random(2 * self._sweeps.count)
+            steps = self._sweeps.stepped(self.twin, left, settings, turns[left])
+            every = every.joined(steps)
+            over = effect_over_noise(every, self.tests.noise, self._heaters)
+            silent[left[over[left] < SILENT_CHI]] = True
+            if not self.sharp:
+                break
+            data = self._readings(self.twin.channel).joined(self.held_out).joined(every.bases)
+            self.full = fit_full(self.twin, data, self.tests.noise, self.rng, self.full)
+            warm = left[(over[left] > HEARD_CHI) & (judge_steps(self.full, steps).least[left] > _LIKELY)]
+            likely |= self._warming(warm, steps)
+            left = left[~silent[left] & ~np.isin(left, list(likely))]
+            turns[over > LOUD_CHI] = _QUARTER
+        return silent, likely
 
     def _warming(self, channels: NDArray[np.intp], steps: Steps) -> dict[int, Array]:
         """Log likelihoods of channels that only warm others at each of the phases that powers do not show."""

@@ -25,8 +25,10 @@ _SHARE = 0.03
 """Error of derivatives, relative."""
 _SCATTERS = (1.0, 1.4, 2.0, 3.0)
 """Scatter of heat on single arms relative to that which was fitted."""
-_FITS, _GOOD_CHI = 4, 1.2
-"""Most fits of one wiring, and residual over noise at which no other is tried."""
+_GOOD_CHI = 1.2
+"""Residual over noise below which no other fit of a wiring is tried."""
+_RESTARTS, _FALLS = 4, 0.97
+"""Most further fits from where one has ended, and the part of its residual that each must reach."""
 _READINGS_PER_PORT = 100
 """Readings per port that a fit looks at."""
 
@@ -87,27 +89,8 @@ def relabelled(power_w: Array, channel: NDArray[np.intp]) -> Array:
     return np.where(channel >= 0, power_w[:, channel], 0.0)
 
 
-def best_full(
-    rough: RoughTwin, before: RoughTwin, data: MeshData, noise: NoiseModel, rng: np.random.Generator
-) -> RoughTwin:
-    """Fit the full model, again where it ends in a poor minimum: from ``before`` if that has the same wiring.
-
-    See `fit_full` for the other parameters.
-    """
-    known = isinstance(before, FullTwin) and np.array_equal(before.channel, rough.channel)
-    best = fit_full(rough, data, noise, rng)
-    for attempt in range(_FITS - 1):
-        if isinstance(best, FullTwin) and best.fit.chi < _GOOD_CHI:
-            break
-        start = before.known if known and isinstance(before, FullTwin) and attempt == 0 else None
-        tried = fit_full(rough, data, noise, rng, start)
-        if isinstance(tried, FullTwin) and not (isinstance(best, FullTwin) and best.fit.chi <= tried.fit.chi):
-            best = tried
-    return best
-
-
 def fit_full(
-    rough: RoughTwin, data: MeshData, noise: NoiseModel, rng: np.random.Generator, start: TwinParameters | None = None
+    rough: RoughTwin, data: MeshData, noise: NoiseModel, rng: np.random.Generator, before: RoughTwin | None = None
 ) -> RoughTwin:
     """Fit the full model around a rough twin; the rough twin itself if that fails.
 
@@ -121,20 +104,19 @@ def fit_full(
         Noise of a reading.
     rng
         Chooses readings where there are many.
-    start
-        Where to begin; None begins with the rough twin.
+    before
+        The last full model of this chip, with another wiring or fewer readings, to begin with too; None if there is
+        none.
     """
     if not (rough.channel >= 0).any():  # nothing moves, so nothing is to be fitted
         return rough
     loose = np.setdiff1d(np.arange(len(rough.channel)), rough.channel[rough.channel >= 0])
     rows = np.flatnonzero((data.power_w[:, loose] == 0.0).all(axis=1))
     most = _READINGS_PER_PORT * rough.layout.ports
-    rows = np.sort(rng.permutation(rows)[:most])
-    used = data.take(rows)
+    used = data.take(np.sort(rng.permutation(rows)[:most]))
     used = replace(used, power_w=relabelled(used.power_w, rough.channel))
     try:
-        begin = _start(rough) if start is None else start
-        fit = fit_mesh(used, begin, noise, lambda *_: None, free=_FREE, rounds=_ROUNDS, reach=_REACH)
+        fit = _fitted(used, _start(rough), noise, _carried(rough, before) if isinstance(before, FullTwin) else None)
     except CalibrationError:
         return rough
     efficiency = rough.efficiency.copy()
@@ -145,6 +127,35 @@ def fit_full(
     return FullTwin(
         rough.layout, rough.channel, efficiency, rough.offset, rough.inputs_w, rough.gains, rough.eta, fit=fit
     )
+
+
+def _fitted(data: MeshData, start: TwinParameters, noise: NoiseModel, before: TwinParameters | None) -> MeshFit:
+    """Fit from two starts, each again from where it ended while that helps: near bar states the way is long."""
+
+    def fitted(begin: TwinParameters | None) -> MeshFit:
+        return fit_mesh(data, start, noise, lambda *_: None, free=_FREE, rounds=_ROUNDS, reach=_REACH, begin=begin)
+
+    best: MeshFit | None = None
+    for begin in (None,) if before is None else (before, None):
+        fit = fitted(begin)
+        for _ in range(_RESTARTS):
+            again = fit if fit.chi < _GOOD_CHI else fitted(fit.parameters)
+            if again.chi > _FALLS * fit.chi:
+                break
+            fit = again
+        if best is None or fit.chi < best.chi:
+            best = fit
+        if best.chi < _GOOD_CHI:
+            break
+    assert best is not None
+    return best
+
+
+def _carried(rough: RoughTwin, before: FullTwin) -> TwinParameters:
+    """Return what a full model knows as a chip of another wiring: efficiencies of phases that had no channel are new."""
+    start, known = _start(rough), before.known
+    efficiency = np.where((rough.channel >= 0) & (before.channel >= 0), known.efficiency, start.efficiency)
+    return replace(known, mesh=start.mesh, stuck=start.stuck, efficiency=efficiency)
 
 
 def _start(rough: RoughTwin) -> TwinParameters:

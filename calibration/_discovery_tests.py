@@ -73,6 +73,7 @@ class PhaseTests:
         self.wiring = Wiring(np.full(heaters, UNKNOWN), np.full(mzis, np.nan), self.probe.nominal_efficiency.copy())
         self.dead_detectors = np.zeros(layout.ports, dtype=bool)
         self.relied: dict[int, set[int]] = {}
+        self.untold: set[int] = set()
         self.sees = np.full(layout.ports, UNKNOWN)
         self.unused = np.zeros(heaters, dtype=bool)
         self.light_w = np.zeros(layout.ports)
@@ -289,6 +290,17 @@ class PhaseTests:
                 return gate.shifted() if shifted else gate
         self.sees[:] = before
         return None
+
+    def acts(self, channel: int) -> bool:
+        """Ask whether a channel moves light at all: in random settings, each input port lit in one of them."""
+        ports = len(self.sees)
+        off = np.stack([self.random_power(0) for _ in range(ports)])
+        off[:, channel] = 0.0
+        on = off.copy()
+        on[:, channel] = 0.5 * self.period_w[channel]
+        both = self._within(np.concatenate([off, on]), 0, [channel])
+        readings = self.measure(f"effect of {self.probe.layout.heaters[channel]}", both, np.tile(np.arange(ports), 2))
+        return any(effect(readings[port::ports]) > CLEAR_EFFECT for port in range(ports))
 
     def find_straight(self) -> None:
         """Find the detectors of outputs that light can be led to behind all MZIs."""
