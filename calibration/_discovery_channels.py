@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from calibration._discovery_build import TwinSearch
 from calibration._discovery_full import FullTwin, fit_full
 from calibration._discovery_heat import (
-    EXPLAINS_HEAT,
     HEARD_CHI,
     SILENT_CHI,
-    UNKNOWN_HEAT,
     HeatModel,
     effect_over_noise,
     invisible_phases,
@@ -44,6 +42,8 @@ MOST_FREE = 10
 """Phases without channels that an undecided channel is tried at."""
 HEAT_ROUNDS = 3
 """Rounds of large steps of channels that only warm others, while no place explains some of them."""
+TELLING_CHI = 2.0
+"""Residual over noise of the full model up to which it tells where heat comes from."""
 LOUD_CHI = 20.0
 """Effect over noise of a channel's heat above which it steps less in the next round: it bends otherwise."""
 CHECKS = 2
@@ -138,7 +138,7 @@ class ChannelSearch:
         return verdicts
 
     def _begin(self, begin: RoughTwin, asked: NDArray[np.intp], unsure: NDArray[np.intp]) -> Verdicts:
-        """Build a twin from one that relies on some channels, with ``unsure`` offsets of some, and let channels step."""
+        """Build a twin from one that relies on some channels, ``unsure`` of some offsets, and let channels step."""
         for _ in range(TRIES):
             search = TwinSearch(begin, self._random_data, unsure, self.rng)
             self.twin = begin
@@ -342,18 +342,17 @@ class ChannelSearch:
             if not self.sharp:
                 break
             data = self._readings(self.twin.channel).joined(self.held_out).joined(every.bases)
-            self.full = fit_full(self.twin, data, self.tests.noise, self.rng, self.full)
-            warm = left[(over[left] > HEARD_CHI) & (judge_steps(self.full, steps).least[left] > _LIKELY)]
-            likely |= self._warming(warm, steps)
+            full = self.full = fit_full(self.twin, data, self.tests.noise, self.rng, self.full)
+            if isinstance(full, FullTwin) and full.fit.chi < TELLING_CHI:
+                warm = left[(over[left] > HEARD_CHI) & (judge_steps(full, steps).least[left] > _LIKELY)]
+                likely |= self._warming(full, warm, steps)
             left = left[~silent[left] & ~np.isin(left, list(likely))]
             turns[over > LOUD_CHI] = _QUARTER
         return silent, likely
 
-    def _warming(self, channels: NDArray[np.intp], steps: Steps) -> dict[int, Array]:
+    def _warming(self, full: FullTwin, channels: NDArray[np.intp], steps: Steps) -> dict[int, Array]:
         """Log likelihoods of channels that only warm others at each of the phases that powers do not show."""
-        places = np.flatnonzero(self._invisible)
-        priors = self.full.heat if isinstance(self.full, FullTwin) else UNKNOWN_HEAT
-        heat = HeatModel(self.full, priors, EXPLAINS_HEAT)
-        one = np.arange(self._heaters)
+        places, one = np.flatnonzero(self._invisible), np.arange(self._heaters)
+        heat = HeatModel(full, full.heat)
         likely = {c: heat.log_likelihoods(steps.only(one == c), self.tests.noise, places) for c in channels.tolist()}
         return {channel: values for channel, values in likely.items() if np.isfinite(values).all()}

@@ -152,7 +152,7 @@ def _fitted(data: MeshData, start: TwinParameters, noise: NoiseModel, before: Tw
 
 
 def _carried(rough: RoughTwin, before: FullTwin) -> TwinParameters:
-    """Return what a full model knows as a chip of another wiring: efficiencies of phases that had no channel are new."""
+    """Return what a full model knows as a chip of another wiring; efficiencies of phases that it lacked are new."""
     start, known = _start(rough), before.known
     efficiency = np.where((rough.channel >= 0) & (before.channel >= 0), known.efficiency, start.efficiency)
     return replace(known, mesh=start.mesh, stuck=start.stuck, efficiency=efficiency)

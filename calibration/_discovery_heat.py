@@ -18,8 +18,7 @@ SILENT_CHI = 1.5
 HEARD_CHI = 2.0
 """The same above which it does something."""
 EXPLAINS_HEAT = 2.5
-"""Misfit up to which a place explains a channel's heat where somebody is accused; wrong twins have some 4 to 50."""
-_STRENGTHS, _DECAY, _ROUGH_SHARE = (0.002, 0.006, 0.02, 0.06), 1.5, 0.15
+"""Misfit (1 is to be expected) up to which a place explains a channel's heat; wrong twins have some 4 to 50."""
 _REACH = 8.0
 
 
@@ -56,12 +55,6 @@ class HeatPrior:
         return np.asarray(self.scatter * np.exp(-(distance - 1.0) / self.length))
 
 
-UNKNOWN_HEAT = tuple(
-    HeatPrior(np.zeros(1), np.zeros(1), np.ones(1), strength, _DECAY, _ROUGH_SHARE) for strength in _STRENGTHS
-)
-"""Where no heat was measured yet: of either sign, and the most likely strength counts."""
-
-
 def invisible_phases(layout: ChipLayout) -> NDArray[np.intp]:
     """List phases that no power shows: one input is lit at a time, and they turn all of its light."""
     return np.array([layout.mesh_phi[k] for k, (column, _) in enumerate(layout.mesh.mzis) if not column], dtype=np.intp)
@@ -90,13 +83,10 @@ class HeatModel:
         A twin.
     priors
         What is known of heat; the most likely one counts.
-    explains
-        Misfit (1 is to be expected) up to which a place explains steps.
     """
 
     twin: RoughTwin
-    priors: tuple[HeatPrior, ...] = UNKNOWN_HEAT
-    explains: float = np.inf
+    priors: tuple[HeatPrior, ...]
 
     def log_likelihoods(self, steps: Steps, noise: NoiseModel, places: NDArray[np.intp]) -> Array:
         """Log likelihoods (places,) that the heater which made all ``steps`` is at each place.
@@ -137,7 +127,7 @@ class HeatModel:
             )
             found.append(density)
             misfits.append(misfit)
-        return np.where(min(misfits) < self.explains, np.array(found), -np.inf)
+        return np.where(min(misfits) < EXPLAINS_HEAT, np.array(found), -np.inf)
 
 
 def _log_normal(values: Array, variance: Array, factors: Array) -> tuple[float, float]:

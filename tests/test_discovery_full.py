@@ -11,7 +11,7 @@ from test_discovery_steps import ideal, settings, stepped
 from calibration._discovery import judge
 from calibration._discovery_channels import UNSHARP
 from calibration._discovery_full import fit_full, relabelled
-from calibration._discovery_heat import EXPLAINS_HEAT, HeatModel, invisible_phases
+from calibration._discovery_heat import HeatModel, invisible_phases
 from calibration._discovery_map import find_channels
 from calibration._discovery_placing import HEAT_LIKELIHOOD, place_unseen
 from calibration._discovery_steps import LOG_LIKELIHOOD, judge_steps
@@ -97,8 +97,8 @@ def test_a_twin_that_is_wrong_tells_no_place(sharp):
     wrong = replace(full, fit=replace(full.fit, parameters=off))
     steps = stepped(chip, np.flatnonzero(chip.acts_on == place), count=22, turn=0.75)
     places = invisible_phases(chip.layout)
-    assert np.isneginf(HeatModel(wrong, wrong.heat, EXPLAINS_HEAT).log_likelihoods(steps, NOISE, places)).all()
-    assert np.isfinite(HeatModel(full, full.heat, EXPLAINS_HEAT).log_likelihoods(steps, NOISE, places)).all()
+    assert np.isneginf(HeatModel(wrong, wrong.heat).log_likelihoods(steps, NOISE, places)).all()
+    assert np.isfinite(HeatModel(full, full.heat).log_likelihoods(steps, NOISE, places)).all()
 
 
 def test_a_poor_full_model_is_fitted_again(monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from _discovery_chips import FaultyMesh
 
-from calibration._discovery_heat import HeatModel, effect_over_noise, invisible_phases
+from calibration._discovery_heat import effect_over_noise, invisible_phases
 from calibration._discovery_steps import Steps, judge_steps, telling_settings
 from calibration._discovery_twin import RoughTwin
 from calibration._mesh_linear import MeshData
@@ -107,17 +107,6 @@ def test_what_does_nothing_is_told_from_what_only_warms():
     over = effect_over_noise(stepped(chip, np.array([7, *unseen])), NOISE, 30)
     assert over[7] == pytest.approx(1.0, abs=0.3)
     assert over[unseen].min() > 2.5
-
-
-def test_heat_tells_where_an_unseen_heater_is():
-    chip, twin = ideal(8, crosstalk=0.015)
-    _, _, data = settings(chip, 16)
-    twin, unseen = twin.with_scales(data), invisible_phases(chip.layout)
-    for place in (unseen[0], unseen[-1]):
-        steps = stepped(chip, np.array([place]), count=16, turn=0.75)
-        likely = HeatModel(twin).log_likelihoods(steps, NOISE, unseen)
-        other = 0 if place == unseen[-1] else -1
-        assert likely[unseen == place][0] > likely[other]
 
 
 def test_telling_settings_are_those_in_which_rivals_differ():
