@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration._discovery_heat import HeatPrior
-from calibration._discovery_twin import RoughTwin
+from calibration._discovery_twin import RoughTwin, mirror
 from calibration._mesh_fit import MeshFit, fit_mesh
 from calibration._mesh_linear import MeshData
 from calibration._mesh_space import BLOCKS, PROFILE_LENGTHS
@@ -27,7 +27,7 @@ _SCATTERS = (1.0, 1.4, 2.0, 3.0)
 """Scatter of heat on single arms relative to that which was fitted."""
 _GOOD_CHI = 1.2
 """Residual over noise below which no other fit of a wiring is tried."""
-_RESTARTS, _FALLS = 4, 0.97
+_RESTARTS, _FALLS = 4, 0.9
 """Most further fits from where one has ended, and the part of its residual that each must reach."""
 _READINGS_PER_PORT = 100
 """Readings per port that a fit looks at."""
@@ -82,6 +82,16 @@ class FullTwin(RoughTwin):
         """Return the readings (B, n) in W of unit power at the outputs."""
         known = self.known
         return np.asarray(known.input_amplitude[lit, None] ** 2 * known.gain * known.output_transmission**2)
+
+
+    def mirrored(self, mzi: int) -> "FullTwin":
+        """Return the twin with the other sign of a still internal phase, and of the heat that it gets."""
+        turns, more = mirror(self.layout, mzi)
+        known = self.known
+        heat = turns @ known.crosstalk
+        np.fill_diagonal(heat, 1.0)
+        parameters = replace(known, offset=turns @ known.offset + more, crosstalk=heat)
+        return replace(self, offset=turns @ self.offset + more, fit=replace(self.fit, parameters=parameters))
 
 
 def relabelled(power_w: Array, channel: NDArray[np.intp]) -> Array:

@@ -156,18 +156,22 @@ def judge_steps(twin: RoughTwin, steps: Steps) -> Verdicts:
     beats = np.where(seen, twin.interferences(steps.power_w, steps.lit), 0.0)
     effect = steps.effect
     turn = (twin.efficiency[steps.channel] * steps.change_w)[:, None]
-    swing, lift = np.sin(turn), np.cos(turn) - 1.0
     left, mirrored = np.empty((heaters, heaters)), np.zeros((heaters, heaters), dtype=np.bool_)
     heat = np.einsum("hp,hbn->pbn", twin.mean_heat, -beats.imag) if twin.mean_heat.any() else np.zeros_like(beats.real)
+
+    def unexplained(phase: int, beat: NDArray[np.complex128]) -> Array:
+        beat = beat[steps.base]
+        made = beat.real * (np.cos(turn) - 1.0) - beat.imag * np.sin(turn)
+        own = heat[phase, steps.base] * turn if beat.any() else 0.0
+        return _by_channel(steps, heaters, (effect - made - own) ** 2)
+
     still = set(np.setdiff1d(twin.layout.mesh_theta, np.flatnonzero(twin.channel >= 0)).tolist())
     for phase, beat in enumerate(beats):
-        shown = beat.any()
-        beat = beat[steps.base]
-        rise, fall = beat.real * lift, beat.imag * swing
-        rest = effect - rise - (heat[phase, steps.base] * turn if shown else 0.0)
-        left[:, phase] = _by_channel(steps, heaters, (rest + fall) ** 2)
+        left[:, phase] = unexplained(phase, beat)
         if phase in still:
-            other = _by_channel(steps, heaters, (rest - fall) ** 2)
+            mzi = int(np.flatnonzero(twin.layout.mesh_theta == phase)[0])
+            turned = twin.mirrored(mzi).interferences(steps.power_w, steps.lit)[phase]
+            other = unexplained(phase, np.where(seen, turned, 0.0))
             mirrored[:, phase] = other < left[:, phase]
             left[:, phase] = np.minimum(left[:, phase], other)
     size = _by_channel(steps, heaters, effect**2)

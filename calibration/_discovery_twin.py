@@ -150,23 +150,36 @@ class RoughTwin:
         return twin
 
     def mirrored(self, mzi: int) -> "RoughTwin":
-        """Return the twin with the other sign of a still internal phase: no reading tells them apart.
+        """Return the twin with the other sign of a still internal phase: no reading tells them apart."""
+        turns, more = mirror(self.layout, mzi)
+        return replace(self, offset=turns @ self.offset + more)
 
-        The external phase turns by pi, and what its outputs turn by is pushed on along the light.
-        """
-        offset, layout = self.offset.copy(), self.layout
-        mzis, theta, phi = layout.mesh.mzis, layout.mesh_theta, layout.mesh_phi
-        column, upper = mzis[mzi]
-        turned = np.zeros(layout.ports)
-        turned[[upper, upper + 1]] = offset[theta[mzi]], offset[theta[mzi]] + np.pi
-        offset[phi[mzi]] += np.pi
-        offset[theta[mzi]] *= -1.0
-        for k in range(mzi + 1, len(mzis)):
-            if mzis[k][0] > column:
-                m = mzis[k][1]
-                offset[phi[k]] += turned[m] - turned[m + 1]
-                turned[m] = turned[m + 1]
-        return replace(self, offset=offset)
+
+def mirror(layout: ChipLayout, mzi: int) -> tuple[Array, Array]:
+    """Return phases with which a mesh does the same although an internal phase that stands still has the other sign.
+
+    The external phase turns by pi, and what the outputs turn by is pushed on along the light.
+
+    Returns
+    -------
+    tuple
+        Matrix (H, H) and constants (H,) in rad that take the phases to the others.
+    """
+    mzis, theta, phi = layout.mesh.mzis, layout.mesh_theta, layout.mesh_phi
+    heaters = len(layout.heaters)
+    turns, more = np.eye(heaters), np.zeros(heaters)
+    column, upper = mzis[mzi]
+    by_theta, constant = np.zeros(layout.ports), np.zeros(layout.ports)
+    by_theta[[upper, upper + 1]], constant[upper + 1] = 1.0, np.pi
+    more[phi[mzi]] = np.pi
+    turns[theta[mzi], theta[mzi]] = -1.0
+    for k in range(mzi + 1, len(mzis)):
+        if mzis[k][0] > column:
+            m = mzis[k][1]
+            turns[phi[k], theta[mzi]] += by_theta[m] - by_theta[m + 1]
+            more[phi[k]] += constant[m] - constant[m + 1]
+            by_theta[m], constant[m] = by_theta[m + 1], constant[m + 1]
+    return turns, more
 
 
 def weigh(values: Array, unit: MeshData) -> float:

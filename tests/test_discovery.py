@@ -102,15 +102,15 @@ def test_channels_that_must_not_be_driven_stay_at_zero():
     assert found.lost == (chip.layout.heaters[7],)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_half_an_exchange_of_wires_is_no_accusation(seed):
-    """Beside a dead heater the twin of these settings ends in a wrong place that moves a sound heater elsewhere."""
+@pytest.mark.parametrize("seed", range(4))
+def test_a_dead_heater_near_bar_hides_no_other(seed):
+    """Its MZI hardly couples its arms, so that the fit has a long way: where it ended early, wires were misjudged."""
     chip = FaultyMesh(6, 1)
     dead = chip.layout.heater_index["mzi_3_3_theta"]
     chip.acts_on[dead] = NO_PHASE
     found = discovered(chip, seed)
-    assert {verdict.state for k, verdict in enumerate(found.heaters) if k != dead} <= {"ok", "undecided"}
-    assert found.heaters[dead].state in ("no effect", "undecided")
+    assert {verdict.state for k, verdict in enumerate(found.heaters) if k != dead} == {"ok"}
+    assert found.heaters[dead].state == "no effect"
 
 
 def test_what_the_chip_can_still_do_is_said():
