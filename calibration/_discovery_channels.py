@@ -121,12 +121,14 @@ class ChannelSearch:
         These settings are new in each round, so that the whole wiring is judged at once.
         """
         verdicts = judge_steps(self.twin, self.steps)
-        for _ in range(SHARP_ROUNDS):
+        for turn in range(SHARP_ROUNDS):
             before = self.twin.channel
             self.full = fit_full(self.twin, self._readings(before), self.tests.noise, self.rng, self.full)
             self.data = self.data.joined(self.held_out)
             self.held_out = self._random_data(self._sweeps.depth, CHECKS * self._ports)
             verdicts = judge_steps(self.full, self.steps)
+            if turn and self.full.distance(self.held_out) > POOR:
+                break
             channel = self._believed(verdicts)
             self.twin = self._descended(replace(self.twin, channel=channel), self._readings(channel), 3)
             undecided = np.flatnonzero(self._visible(verdicts) & ~verdicts.decided)

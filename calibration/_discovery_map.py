@@ -22,7 +22,7 @@ DETECTOR_STATES = 4
 SEARCHES = 5
 """Searches, begun anew in other settings where no twin predicts what it has not seen; every second one trusts chip.yaml
 about detectors that are alive."""
-TRUSTING = 0, 3
+TRUSTING = 0, 1
 """Searches of four that at first trust chip.yaml about internal phases of which no gate could tell."""
 STILL = 8.0
 """A detector that varies by less than this many times its noise in these settings follows neither light nor heaters,"""

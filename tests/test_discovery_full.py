@@ -33,8 +33,9 @@ def flawed(ports, seed=0, **flaws):
 
 
 def rough_and_full(chip, twin):
-    _, _, data = settings(chip, 120)
-    _, _, unseen = settings(chip, 20, seed=9)
+    still = np.setdiff1d(np.arange(30), twin.channel)
+    _, _, data = settings(chip, 120, off=still)
+    _, _, unseen = settings(chip, 20, seed=9, off=still)
     rough = twin.with_scales(data).descended(data, np.ones(30, dtype=bool), twin.offset, np.full(30, np.inf), 5)
     return rough, fit_full(rough, data, NOISE, np.random.default_rng(0)), unseen
 
@@ -54,6 +55,20 @@ def test_the_full_model_predicts_what_a_rough_twin_does_not(sharp):
     visible = ~np.isin(chip.acts_on, invisible_phases(chip.layout))
     assert verdicts.decided[visible].all()
     assert (verdicts.best == chip.acts_on)[visible].all()
+
+
+def test_the_full_model_judges_a_still_phase_by_both_signs():
+    chip, twin = flawed(6)
+    mzi = 6
+    still = twin.layout.mesh_theta[mzi]
+    _, full, unseen = rough_and_full(chip, replace(twin, channel=np.where(np.arange(30) == still, -1, twin.channel)))
+    other = full.mirrored(mzi)
+    assert other.distance(unseen) < 0.5 * UNSHARP
+    steps = stepped(chip, np.array([still]), count=18, off=[still])
+    for one in (full, other):
+        verdicts = judge_steps(one, steps)
+        assert verdicts.best[still] == still
+        assert verdicts.least[still] < 0.05
 
 
 def test_a_wrong_wiring_is_no_sharp_model():
