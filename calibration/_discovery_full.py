@@ -83,7 +83,6 @@ class FullTwin(RoughTwin):
         known = self.known
         return np.asarray(known.input_amplitude[lit, None] ** 2 * known.gain * known.output_transmission**2)
 
-
     def mirrored(self, mzi: int) -> "FullTwin":
         """Return the twin with the other sign of a still internal phase, and of the heat that it gets."""
         turns, more = mirror(self.layout, mzi)
@@ -125,9 +124,9 @@ def fit_full(
     most = _READINGS_PER_PORT * rough.layout.ports
     used = data.take(np.sort(rng.permutation(rows)[:most]))
     used = replace(used, power_w=relabelled(used.power_w, rough.channel))
-    try:
-        fit = _fitted(used, _start(rough), noise, _carried(rough, before) if isinstance(before, FullTwin) else None)
-    except CalibrationError:
+    carried = [_carried(rough, before)] if isinstance(before, FullTwin) else []
+    fit = _best_fit(used, _start(rough), noise, [*carried, None])
+    if fit is None:
         return rough
     efficiency = rough.efficiency.copy()
     placed = rough.channel >= 0
@@ -139,26 +138,38 @@ def fit_full(
     )
 
 
-def _fitted(data: MeshData, start: TwinParameters, noise: NoiseModel, before: TwinParameters | None) -> MeshFit:
-    """Fit from two starts, each again from where it ended while that helps: near bar states the way is long."""
-
-    def fitted(begin: TwinParameters | None) -> MeshFit:
-        return fit_mesh(data, start, noise, lambda *_: None, free=_FREE, rounds=_ROUNDS, reach=_REACH, begin=begin)
-
+def _best_fit(
+    data: MeshData, start: TwinParameters, noise: NoiseModel, begins: list[TwinParameters | None]
+) -> MeshFit | None:
+    """Fit from one beginning after the other until one fit is good; None if all diverge."""
     best: MeshFit | None = None
-    for begin in (None,) if before is None else (before, None):
-        fit = fitted(begin)
-        for _ in range(_RESTARTS):
-            again = fit if fit.chi < _GOOD_CHI else fitted(fit.parameters)
-            if again.chi > _FALLS * fit.chi:
-                break
-            fit = again
+    for begin in begins:
+        try:
+            fit = _fitted(data, start, noise, begin)
+        except CalibrationError:
+            continue
         if best is None or fit.chi < best.chi:
             best = fit
         if best.chi < _GOOD_CHI:
             break
-    assert best is not None
     return best
+
+
+def _fitted(data: MeshData, start: TwinParameters, noise: NoiseModel, begin: TwinParameters | None) -> MeshFit:
+    """Fit, and again from where that ended while it helps: near bar states the way is long."""
+
+    def fitted(begin: TwinParameters | None) -> MeshFit:
+        return fit_mesh(data, start, noise, lambda *_: None, free=_FREE, rounds=_ROUNDS, reach=_REACH, begin=begin)
+
+    fit = fitted(begin)
+    for _ in range(_RESTARTS):
+        if fit.chi < _GOOD_CHI:
+            break
+        further = fitted(fit.parameters)
+        if further.chi > _FALLS * fit.chi:
+            break
+        fit = further
+    return fit
 
 
 def _carried(rough: RoughTwin, before: FullTwin) -> TwinParameters:

@@ -165,13 +165,12 @@ def judge_steps(twin: RoughTwin, steps: Steps) -> Verdicts:
         own = heat[phase, steps.base] * turn if beat.any() else 0.0
         return _by_channel(steps, heaters, (effect - made - own) ** 2)
 
-    still = set(np.setdiff1d(twin.layout.mesh_theta, np.flatnonzero(twin.channel >= 0)).tolist())
     for phase, beat in enumerate(beats):
         left[:, phase] = unexplained(phase, beat)
-        if phase in still:
-            mzi = int(np.flatnonzero(twin.layout.mesh_theta == phase)[0])
-            turned = twin.mirrored(mzi).interferences(steps.power_w, steps.lit)[phase]
-            other = unexplained(phase, np.where(seen, turned, 0.0))
+    for mzi, phase in enumerate(twin.layout.mesh_theta.tolist()):
+        if twin.channel[phase] < 0:  # it stands still, with either sign
+            beat = twin.mirrored(mzi).interferences(steps.power_w, steps.lit)[phase]
+            other = unexplained(phase, np.where(seen, beat, 0.0))
             mirrored[:, phase] = other < left[:, phase]
             left[:, phase] = np.minimum(left[:, phase], other)
     size = _by_channel(steps, heaters, effect**2)
