@@ -125,6 +125,7 @@ def test_a_twin_that_is_wrong_tells_no_place(sharp):
         pytest.param(8, 110, 110, id="one of those that no gate told of hangs elsewhere"),
         pytest.param(6, 301, 301, id="heat so strong that it bends, next to a dead heater of its kind"),
         pytest.param(6, 312, 312, id="heat so strong that it bends, next to a swapped heater of its kind"),
+        pytest.param(6, 433, 433, id="two heaters of that kind exchanged, hardly likelier each, but both together"),
         pytest.param(8, 308, 308, id="heat that the full model explains only with more readings"),
     ],
 )
@@ -154,6 +155,21 @@ def test_a_channel_from_elsewhere_gets_the_likeliest_place_that_is_left_or_none(
     own = {3: [-20.0, 0.0, -20.0]}
     assert placed({**own, 7: [-1.5 * HEAT_LIKELIHOOD, 0.0, 0.0]}) == [-1, 3, 7]
     assert placed({**own, 7: [-0.5 * HEAT_LIKELIHOOD, 0.0, 0.0]}) == [-1, 3, -1]
+
+
+@pytest.mark.parametrize(
+    ("likely", "found"),
+    [
+        pytest.param({1: [-9.0, 0.0, -50.0], 3: [0.0, -9.0, -50.0]}, [3, 1, -1], id="two of them exchanged"),
+        pytest.param({1: [-4.0, 0.0, -50.0], 3: [0.0, -4.0, -50.0]}, [1, 3, -1], id="too little to accuse two"),
+        pytest.param({1: [-11.0, 0.0, -50.0], 3: [-40.0, 0.0, -30.0]}, [1, 3, -1], id="likelier where another is"),
+        pytest.param({1: [-21.0, 0.0, -50.0], 3: [-40.0, 0.0, -30.0]}, [-1, 3, -1], id="much likelier there"),
+        pytest.param({1: [-30.0, -30.0, 0.0], 5: [0.0, -30.0, -30.0], 3: [-20.0, 0.0, -20.0]}, [5, 3, 1], id="far"),
+        pytest.param({7: [0.0, -9.0, -9.0], 8: [0.0, -9.0, -9.0]}, [-1, -1, -1], id="two that are alike"),
+    ],
+)
+def test_heaters_that_only_warm_are_placed_together(likely, found):
+    assert placed(likely) == found
 
 
 def test_stray_light_makes_no_detector_that_of_a_dead_ones_output():
