@@ -27,9 +27,10 @@ POOR = 0.12
 """Mean total variation distance of held-out settings above which a twin says nothing, and a relied-on map is wrong."""
 UNSHARP = 0.02
 """The same distance above which the full model says nothing: a wrong wiring leaves more, noise and bends less."""
-ATTEMPTS, TRIES, SHARP_ROUNDS, CONFIRMATIONS = 3, 3, 5, 3
+ATTEMPTS, TRIES, SHARP_ROUNDS, CONFIRMATIONS, HOPELESS = 3, 3, 5, 3, 2
 """Twins that are built, each relying on what the one before showed; tries for each, relying on fewer channels; rounds
-of the full model, with further readings of undecided channels; and of readings that confirm accusations."""
+of the full model, with further readings of undecided channels; of readings that confirm accusations; and poor rounds of
+the full model in a row that end a search."""
 FEW = 0.12
 """Part of the channels that may be undecided if further readings are to settle them without a new twin."""
 CANDIDATES = 12
@@ -42,8 +43,8 @@ MOST_FREE = 10
 """Phases without channels that an undecided channel is tried at."""
 HEAT_ROUNDS = 3
 """Rounds of large steps of channels that only warm others, while no place explains some of them."""
-TELLING_CHI = 2.0
-"""Residual over noise of the full model up to which it tells where heat comes from."""
+TELLING_CHI = 6.0
+"""Residual over noise of the full model up to which it tells where heat comes from: arm losses alone may make 2.5."""
 LOUD_CHI = 20.0
 """Effect over noise of a channel's heat above which it steps less in the next round: it bends otherwise."""
 CHECKS = 2
@@ -121,13 +122,15 @@ class ChannelSearch:
         These settings are new in each round, so that the whole wiring is judged at once.
         """
         verdicts = judge_steps(self.twin, self.steps)
-        for turn in range(SHARP_ROUNDS):
+        poor = 0
+        for _ in range(SHARP_ROUNDS):
             before = self.twin.channel
             self.full = fit_full(self.twin, self._readings(before), self.tests.noise, self.rng, self.full)
             self.data = self.data.joined(self.held_out)
             self.held_out = self._random_data(self._sweeps.depth, CHECKS * self._ports)
             verdicts = judge_steps(self.full, self.steps)
-            if turn and self.full.distance(self.held_out) > POOR:
+            poor = poor + 1 if self.full.distance(self.held_out) > POOR else 0
+            if poor == HOPELESS:
                 break
             channel = self._believed(verdicts)
             self.twin = self._descended(replace(self.twin, channel=channel), self._readings(channel), 3)
@@ -228,19 +231,29 @@ class ChannelSearch:
             before = channel.tolist()
 
     def _believed(self, verdicts: Verdicts) -> NDArray[np.intp]:
-        """Channels (H,) of phases: those that steps show, and those relied on before that steps do not refute."""
+        """Channels (H,) of phases: those that steps show, and those relied on before that steps do not refute.
+
+        Of two places that explain a channel alike chip.yaml's is believed: the other may be another channel's.
+        """
+        left = verdicts.unexplained
         sure = self._visible(verdicts) & (verdicts.least < _LIKELY) & (verdicts.margin > LIKELY_MARGIN)
         channel, placed = np.full(self._heaters, UNKNOWN), np.zeros(self._heaters, dtype=bool)
-        for one in np.argsort(verdicts.least):
-            phase = verdicts.best[one]
+
+        def believe(one: int, phase: int) -> None:
+            channel[phase], placed[one] = one, True
+            if verdicts.mirrored[one, phase]:
+                self.twin = self.twin.mirrored(phase // 2)
+
+        for one in np.argsort(verdicts.least).tolist():
+            phase = int(verdicts.best[one])
             if sure[one] and channel[phase] == UNKNOWN:
-                channel[phase], placed[one] = one, True
-                if verdicts.mirrored[one, phase]:
-                    self.twin = self.twin.mirrored(int(phase) // 2)
-        for phase in np.flatnonzero(self._internal & (self.twin.channel != UNKNOWN) & (channel == UNKNOWN)):
-            one = self.twin.channel[phase]
-            if not placed[one]:
-                channel[phase], placed[one] = one, True
+                believe(one, phase)
+        for phase in np.flatnonzero(self._internal & (self.twin.channel != UNKNOWN) & (channel == UNKNOWN)).tolist():
+            one = int(self.twin.channel[phase])
+            if placed[one]:
+                continue
+            alike = channel[one] == UNKNOWN and left[one, one] < LIKELY_MARGIN * left[one, phase]
+            believe(one, one if alike else phase)
         return channel
 
     def _readings(self, channel: NDArray[np.intp]) -> MeshData:

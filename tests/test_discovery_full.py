@@ -117,23 +117,26 @@ def test_a_twin_that_is_wrong_tells_no_place(sharp):
 
 
 @pytest.mark.parametrize(
-    ("ports", "chip", "seed"),
+    ("preset", "ports", "chip", "seed"),
     [
-        pytest.param(8, 201, 201, id="a full model that ends in a poor minimum"),
-        pytest.param(8, 212, 212, id="swapped thetas around a dead one: no gate tells of the MZIs behind"),
-        pytest.param(8, 212, 1, id="the same, from other settings"),
-        pytest.param(8, 110, 110, id="one of those that no gate told of hangs elsewhere"),
-        pytest.param(6, 301, 301, id="heat so strong that it bends, next to a dead heater of its kind"),
-        pytest.param(6, 312, 312, id="heat so strong that it bends, next to a swapped heater of its kind"),
-        pytest.param(6, 433, 433, id="two heaters of that kind exchanged, hardly likelier each, but both together"),
-        pytest.param(8, 308, 308, id="heat that the full model explains only with more readings"),
+        pytest.param("method_a", 8, 201, 201, id="a full model that ends in a poor minimum"),
+        pytest.param("method_a", 8, 212, 212, id="swapped thetas around a dead one: no gate tells of the MZIs behind"),
+        pytest.param("method_a", 8, 212, 1, id="the same, from other settings"),
+        pytest.param("method_a", 8, 110, 110, id="one of those that no gate told of hangs elsewhere"),
+        pytest.param("method_a", 6, 301, 301, id="heat so strong that it bends, next to a dead heater of its kind"),
+        pytest.param("method_a", 6, 312, 312, id="heat so strong that it bends, next to a swapped heater of its kind"),
+        pytest.param(
+            "method_a", 6, 433, 433, id="two heaters of that kind exchanged, hardly likelier each, but both together"
+        ),
+        pytest.param("method_b", 6, 206, 206, id="couplers of 0.567 and arm losses that the model lacks"),
+        pytest.param("method_a", 8, 308, 308, id="heat that the full model explains only with more readings"),
     ],
 )
-def test_all_is_found_on_chips_that_once_were_misjudged(monkeypatch, ports, chip, seed):
+def test_all_is_found_on_chips_that_once_were_misjudged(monkeypatch, preset, ports, chip, seed):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     from _damaged import DamagedProbe
 
-    damaged = DamagedProbe("method_a", ports, chip)
+    damaged = DamagedProbe(preset, ports, chip)
     noise = NoiseModel(damaged.effects.noise_relative, damaged.effects.noise_floor_w)
     found = judge(damaged.layout, find_channels(damaged, noise, np.random.default_rng(seed)))
     assert {verdict.name: verdict.driven_by for verdict in found.heaters} == damaged.damage.driven_by
