@@ -133,13 +133,23 @@ def test_a_twin_that_is_wrong_tells_no_place(sharp):
     ],
 )
 def test_all_is_found_on_chips_that_once_were_misjudged(monkeypatch, preset, ports, chip, seed):
+    assert_all_found(monkeypatch, preset, ports, chip, seed, opens=0)
+
+
+def test_of_two_places_that_explain_a_channel_alike_that_of_chip_yaml_is_believed(monkeypatch):
+    """Two of three exchanged thetas meet at (2, 6), behind a dead one, and one of the dead heaters is open."""
+    assert_all_found(monkeypatch, "method_a", 8, 301, 0, opens=1)
+
+
+def assert_all_found(monkeypatch, preset, ports, chip, seed, opens):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     from _damaged import DamagedProbe
 
-    damaged = DamagedProbe(preset, ports, chip)
-    noise = NoiseModel(damaged.effects.noise_relative, damaged.effects.noise_floor_w)
-    found = judge(damaged.layout, find_channels(damaged, noise, np.random.default_rng(seed)))
-    assert {verdict.name: verdict.driven_by for verdict in found.heaters} == damaged.damage.driven_by
+    probe = DamagedProbe(preset, ports, chip)
+    noise = NoiseModel(probe.effects.noise_relative, probe.effects.noise_floor_w)
+    unusable = np.isin(probe.layout.heaters, probe.damage.dead[:opens])
+    found = judge(probe.layout, find_channels(probe, noise, np.random.default_rng(seed), unusable))
+    assert {verdict.name: verdict.driven_by for verdict in found.heaters} == probe.damage.driven_by
     assert not [verdict.name for verdict in found.heaters if verdict.state == "undecided"]
 
 
