@@ -70,7 +70,8 @@ class DetectorVerdict:
         Its name in the chip's layout.
     state
         "ok", "permuted" (the port of ``seen_by`` in chip.yaml sees its output), "dead", or "untested" (chip.yaml is
-        believed). The two outputs of one MZI look the same in powers: chip.yaml is believed about their order.
+        believed, unless its detector was found elsewhere). The two outputs of one MZI look the same in powers:
+        chip.yaml is believed about their order.
     seen_by
         Detector whose port in chip.yaml sees its output; None if none does.
     """
@@ -169,6 +170,7 @@ def _heater_state(heater: int, found: ChannelMap, electrical: ElectricalFindings
 
 def _detectors(layout: ChipLayout, found: ChannelMap) -> tuple[DetectorVerdict, ...]:
     names, sees = layout.detectors, found.sees.tolist()
+    exchanged = [d for d, output in enumerate(sees) if output == -1 and d in sees and not found.dead_detectors[d]]
     verdicts = []
     for output, name in enumerate(names):
         state: DetectorState = "ok"
@@ -176,8 +178,10 @@ def _detectors(layout: ChipLayout, found: ChannelMap) -> tuple[DetectorVerdict, 
         if output in sees:
             seen_by = names[sees.index(output)]
             state = "ok" if seen_by == name else "permuted"
-        elif found.dead_detectors[output] or sees[output] not in (-1, output):
+        elif found.dead_detectors[output]:
             state, seen_by = "dead", None
+        elif sees[output] not in (-1, output):  # the detector that changed places with its own
+            state, seen_by = "untested" if exchanged else "dead", None
         else:
             state = "untested"
         verdicts.append(DetectorVerdict(name, state, seen_by))

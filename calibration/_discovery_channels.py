@@ -185,13 +185,14 @@ class ChannelSearch:
     def _measure_more(self, undecided: NDArray[np.intp], verdicts: Verdicts) -> None:
         """Take readings in which the phases that undecided channels may move would do the most different things."""
         rivals = [(int(c), self._plausible(int(c), verdicts)) for c in undecided]
-        power, lit = self._random(CANDIDATES * self._sweeps.count)
+        power, lit = self.random_settings(CANDIDATES * self._sweeps.count)
         chosen = telling_settings(self.full, power, lit, rivals, self._sweeps.count)
         self.steps = self.steps.joined(
             self._sweeps.stepped(self.twin, undecided, (power[chosen], lit[chosen]), _QUARTER)
         )
 
-    def _random(self, count: int) -> tuple[Array, NDArray[np.intp]]:
+    def random_settings(self, count: int) -> tuple[Array, NDArray[np.intp]]:
+        """Draw powers (count, H) in W of all that is believed to move something, and lit ports (count,)."""
         return self._sweeps.random(self.twin, self._sweeps.depth, count)
 
     def _random_data(self, column: int, count: int) -> MeshData:
@@ -199,7 +200,7 @@ class ChannelSearch:
 
     def _stepped(self, channels: NDArray[np.intp]) -> Steps:
         """Let channels step by a quarter of a period from new random settings."""
-        return self._sweeps.stepped(self.twin, channels, self._random(self._sweeps.count), _QUARTER)
+        return self._sweeps.stepped(self.twin, channels, self.random_settings(self._sweeps.count), _QUARTER)
 
     def _plausible(self, channel: int, verdicts: Verdicts) -> NDArray[np.intp]:
         """Phases that a channel may move: those that explain it best, its own, and some that nothing moves."""
@@ -349,7 +350,7 @@ class ChannelSearch:
         for _ in range(HEAT_ROUNDS):
             if not len(left):
                 break
-            settings = self._random(2 * self._sweeps.count)
+            settings = self.random_settings(2 * self._sweeps.count)
             steps = self._sweeps.stepped(self.twin, left, settings, turns[left])
             every = every.joined(steps)
             over = effect_over_noise(every, self.tests.noise, self._heaters)

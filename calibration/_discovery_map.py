@@ -28,6 +28,8 @@ STILL = 8.0
 """A detector that varies by less than this many times its noise in these settings follows neither light nor heaters,"""
 STILL_SHARE = 0.3
 """if it also varies by less than this share of its largest reading."""
+EXCHANGED_SETTINGS = 4
+"""Per port: random settings that tell which output a detector sees if not that of chip.yaml."""
 ALIKE = 0.95
 """Least correlation of a detector's readings with what the twin predicts of its output."""
 
@@ -196,13 +198,31 @@ def _require_effects(tests: PhaseTests, silent: NDArray[np.bool_]) -> None:
 
 
 def _confirm_detectors(tests: PhaseTests, search: ChannelSearch) -> None:
-    """Believe chip.yaml's detectors where no gate told if the twin predicts what they read of settings not fitted."""
+    """Give detectors that no gate told of the outputs whose light they read, as the twin predicts it.
+
+    The readings are those of settings that were not fitted. chip.yaml's detectors come first, then exchanged ones.
+    """
+    if not search.sharp:  # wrong channels in the last column may pass for exchanged detectors
+        tests.sees[:] = UNKNOWN
+        return
     told = search.full.predict(search.held_out.power_w, search.held_out.lit)
     for output in np.flatnonzero(~tests.dead_detectors & (tests.sees == UNKNOWN)):
-        read = search.held_out.readings_w[:, output]
-        usable = output not in tests.sees and search.good and np.isfinite(read).all()
-        if usable and np.corrcoef(read, told[:, output])[0, 1] > ALIKE:
+        if output not in tests.sees and _alike(search.held_out.readings_w[:, output], told[:, output]):
             tests.sees[output] = output
+    free = np.flatnonzero(~tests.dead_detectors & (tests.sees == UNKNOWN))
+    left = np.setdiff1d(np.arange(len(tests.sees)), tests.sees)
+    if not len(free) or not len(left):
+        return
+    power, lit = search.random_settings(EXCHANGED_SETTINGS * len(tests.sees))
+    readings, told = tests.measure("exchanged detectors", power, lit), search.full.predict(power, lit)
+    for detector in free:
+        fit = [output for output in left if _alike(readings[:, detector], told[:, output])]
+        if len(fit) == 1 and fit[0] not in tests.sees:
+            tests.sees[detector] = fit[0]
+
+
+def _alike(read: Array, told: Array) -> bool:
+    return bool(np.isfinite(read).all() and np.corrcoef(read, told)[0, 1] > ALIKE)
 
 
 class _Gates:

@@ -12,11 +12,11 @@ from calibration._abilities import intact_block
 from calibration._discovery import judge
 from calibration._discovery_analysis import agreeing, dead_outputs, effect, find_darkest, find_gate
 from calibration._discovery_electrical import fit_settling, judge_resistances
-from calibration._discovery_map import find_channels
+from calibration._discovery_map import ChannelMap, find_channels
 from calibration._discovery_routes import RouteMap
 from calibration._twin_fit import NoiseModel
 from optinc_hw.errors import CalibrationError
-from optinc_hw.photonics import MeshPhases, RectangularLayout, fidelity, haar_unitary, mesh_matrix
+from optinc_hw.photonics import ChipLayout, MeshPhases, RectangularLayout, fidelity, haar_unitary, mesh_matrix
 
 NOISE = NoiseModel(1e-3, 1e-5)
 
@@ -69,6 +69,30 @@ def test_permuted_detectors_are_found():
     found = discovered(chip)
     assert [v.seen_by for v in found.detectors] == ["rx_5", "rx_1", "rx_2", "rx_3", "rx_4", "rx_0"]
     assert {v.state for v in found.heaters} == {"ok"}
+
+
+@pytest.mark.parametrize("seed", [2, 5, 9])
+def test_permuted_detectors_are_found_where_no_light_can_be_led_to_them(seed):
+    """A swapped or dead heater stops the way to an output; which detector sees it, the twin tells."""
+    chip = FaultyMesh(6, seed, swapped=2, dead=1, permuted_detectors=2)
+    found = discovered(chip, seed)
+    names = chip.layout.detectors
+    assert [v.seen_by for v in found.detectors] == [names[k] for k in np.argsort(chip.sees)]
+    assert {verdict.name: verdict.driven_by for verdict in found.heaters} == truth(chip)
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_an_output_whose_detector_sees_another_is_dark_only_if_no_other_detector_may_see_it(alive):
+    layout = ChipLayout(4, inputs="ports", receivers="power")
+    heaters = np.arange(len(layout.heaters))
+    found = ChannelMap(
+        heaters, heaters < 0, heaters >= 0, np.array([0, 1, -1, 2]), np.array([False, False, not alive, False]),
+        np.zeros(6), np.ones(len(heaters)), np.zeros(len(heaters)), np.ones(len(heaters)), 0.0, 1,
+    )  # fmt: skip
+    state = "untested" if alive else "dead"
+    assert [(v.state, v.seen_by) for v in judge(layout, found).detectors] == [
+        ("ok", "rx_0"), ("ok", "rx_1"), ("permuted", "rx_3"), (state, None)
+    ]  # fmt: skip
 
 
 def test_the_same_seed_asks_the_same_questions():
