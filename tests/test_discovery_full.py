@@ -8,13 +8,14 @@ import pytest
 from _discovery_chips import NO_PHASE, FaultyMesh, truth
 from test_discovery_steps import ideal, settings, stepped
 
+from calibration import _discovery_channels
 from calibration._discovery import judge
 from calibration._discovery_channels import UNSHARP
 from calibration._discovery_full import fit_full, relabelled
 from calibration._discovery_heat import HeatModel, invisible_phases
 from calibration._discovery_map import find_channels
-from calibration._discovery_placing import HEAT_LIKELIHOOD, place_unseen
-from calibration._discovery_steps import LOG_LIKELIHOOD, judge_steps
+from calibration._discovery_placing import HEAT_LIKELIHOOD, half_told, place_unseen
+from calibration._discovery_steps import LOG_LIKELIHOOD, Verdicts, judge_steps
 from calibration._discovery_tests import PhaseTests
 from calibration._twin_fit import NoiseModel
 from optinc_hw.photonics import ChipLayout
@@ -183,6 +184,49 @@ def test_a_channel_from_elsewhere_gets_the_likeliest_place_that_is_left_or_none(
 )
 def test_heaters_that_only_warm_are_placed_together(likely, found):
     assert placed(likely) == found
+
+
+def judged(places, undecided=()):
+    """Verdicts on 6 channels: those of ``places`` move these phases beyond doubt, others their own; some are open."""
+    every, best = np.arange(6), np.arange(6)
+    best[list(places)] = list(places.values())
+    unexplained = np.ones((6, 6))
+    unexplained[every, best] = 0.01
+    numbers = np.where(np.isin(every, list(undecided)), 0.0, 100.0)
+    return Verdicts(np.full(6, 0.5), unexplained, np.zeros((6, 6), dtype=bool), numbers)
+
+
+@pytest.mark.parametrize(
+    ("places", "undecided", "silent", "warm", "half"),
+    [
+        pytest.param({1: 2, 2: 1}, [], [], [], [], id="an exchange"),
+        pytest.param({1: 2}, [2], [], [], [1], id="half of one"),
+        pytest.param({1: 2, 2: 3}, [3], [], [], [1, 2], id="a ring that breaks off"),
+        pytest.param({1: 2}, [2], [2], [], [], id="in place of a dead one"),
+        pytest.param({1: 2}, [2], [], [2], [], id="in place of one that only warms"),
+    ],
+)
+def test_half_an_exchange_of_wires_is_no_accusation(places, undecided, silent, warm, half):
+    dead = np.isin(np.arange(6), silent)
+    found = half_told(judged(places, undecided), dead, dict.fromkeys(warm, np.zeros(3)))
+    assert np.flatnonzero(found).tolist() == half
+
+
+def test_a_full_model_that_does_not_explain_its_readings_places_no_heater(monkeypatch):
+    monkeypatch.setattr(_discovery_channels, "TELLING_CHI", 0.0)
+    chip = FaultyMesh(6, 2)
+    found = judge(chip.layout, find_channels(chip, NOISE, np.random.default_rng(0)))
+    unseen = set(invisible_phases(chip.layout).tolist())
+    assert {k for k, verdict in enumerate(found.heaters) if verdict.state == "undecided"} == unseen
+    assert {verdict.state for k, verdict in enumerate(found.heaters) if k not in unseen} == {"ok"}
+
+
+def test_channels_that_move_no_light_are_told_from_those_that_do():
+    chip = FaultyMesh(6, 3)
+    dead, inner = chip.layout.mesh_theta[[4, 7]]
+    chip.acts_on[dead] = NO_PHASE
+    tests = PhaseTests(chip, NOISE, np.random.default_rng(0))
+    assert (tests.acts(int(dead)), tests.acts(int(inner))) == (False, True)
 
 
 def test_stray_light_makes_no_detector_that_of_a_dead_ones_output():
